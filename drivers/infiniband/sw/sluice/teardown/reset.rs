@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking a queue pair out of work: contract sections 3 and 4, rows "RESET", "ERR" and "destroy".
+//!
+//! The caller holds the lock of the control plane, `Qp::attrs`, or is the only one left, so there
+//! is one teardown of a queue pair at a time. None of them fails, and all are bounded by the drain
+//! time-out and one burst per holder (invariant I5). All may sleep.
+
+#![forbid(unsafe_code)]
+
+use super::{
+    drain,
+    gate::Drained, //
+};
+use crate::{
+    abstractions::rdma::QpState,
+    transport::qp::{
+        Ending,
+        Qp, //
+    },
+};
+
+/// Closes the gate of `qp` as the device's policy says, and waits for the transfers inside.
+fn close(qp: &Qp, ending: Ending) -> Drained {
+    qp.set_ending(ending);
+    let device = qp.device();
+    let policies = &device.policies;
+    let (drained, outcome) = drain(qp.gate(), policies.reset(), policies.drain_timeout_ms());
+    if outcome.past_deadline {
+        device.counters.drains_past_deadline.add(1);
+    }
+    drained
+}
+
+/// Takes `qp` to ERR. When this returns, everything that had been posted has completed, and no
+/// byte moves for it any more.
+pub(crate) fn to_error(qp: &Qp) {
+    let _drained = close(qp, Ending::Error);
+    qp.set_state(QpState::Err);
+    qp.flush();
+}
+
+/// Takes `qp` to RESET. When this returns, nothing of its old life is left: no transfer, no work
+/// request, no timer; no completion of it will appear any more. The gate is open for the next
+/// life, though nothing is admitted before the state allows it.
+pub(crate) fn to_reset(qp: &Qp) {
+    let drained = close(qp, Ending::Silent);
+    qp.set_state(QpState::Reset);
+    qp.stop_visits();
+    qp.discard();
+    qp.set_ending(Ending::None);
+    qp.gate().reopen(drained);
+}
+
+/// Destroys `qp`: as RESET, for good. Others may still refer to the object, but find it closed.
+pub(crate) fn destroy(qp: &Qp) {
+    let roots = qp.roots.lock().take();
+    let _drained = close(qp, Ending::Silent);
+    qp.set_state(QpState::Reset);
+    qp.stop_visits();
+    qp.discard();
+    // The number can be given to another queue pair, and the rings cannot be mapped, from here on.
+    drop(roots);
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking a region away: contract sections 3 and 4, row "revoke".
+
+#![forbid(unsafe_code)]
+
+use super::drain;
+use crate::{
+    abstractions::table::Published,
+    keys::Region,
+    observe::counters::Counters,
+    teardown::policy::Policies, //
+};
+
+/// Unpublishes `region`, waits until no transfer touches it any more, and unpins its memory.
+///
+/// When this returns, not one byte of the region will be read or written under its key again
+/// (invariant I1). Waits at most for the drain time-out and one burst per holder; does not wait
+/// for an RCU grace period. May sleep.
+pub(crate) fn revoke(region: Published<Region>, policies: &Policies, counters: &Counters) {
+    let (drained, outcome) = drain(&region, policies.revoke(), policies.drain_timeout_ms());
+    if outcome.waited {
+        counters.revokes_waited.add(1);
+    }
+    if outcome.past_deadline {
+        counters.drains_past_deadline.add(1);
+    }
+    drop(region.retire(drained));
+}
