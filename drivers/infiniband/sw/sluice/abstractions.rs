@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe Rust over the C interfaces that the `kernel` crate does not cover.
+//!
+//! Together with [`crate::bindings`] this is the only place of the driver where `unsafe` may
+//! appear. The modules are shaped as modules of the `kernel` crate would be: none of them knows
+//! anything about this particular RDMA device.
+
+pub(crate) mod copy;
+pub(crate) mod netdev;
+pub(crate) mod rdma;
+pub(crate) mod ring;
+pub(crate) mod shared;
+pub(crate) mod signal;
+pub(crate) mod table;
+pub(crate) mod umem;
+pub(crate) mod workqueue;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions.
+
+use crate::{
+    abstractions::umem::UserMemory,
+    bindings, //
+};
+use kernel::{
+    impl_flags,
+    prelude::*, //
+};
+
+impl_flags!(
+    /// What may be done to a region through its keys, or to a queue pair's regions by its peer.
+    #[derive(Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) struct AccessFlags(u32);
+
+    /// One right of [`AccessFlags`].
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Access {
+        /// Local write.
+        LocalWrite = 1 << 0,
+        /// Remote write.
+        RemoteWrite = 1 << 1,
+        /// Remote read.
+        RemoteRead = 1 << 2,
+        /// Remote atomic operations.
+        RemoteAtomic = 1 << 3,
+        /// Binding of memory windows.
+        MwBind = 1 << 4,
+        /// Addresses in work requests count from the start of the region.
+        ZeroBased = 1 << 5,
+    }
+);
+
+impl AccessFlags {
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if there is a flag that [`Access`] does not know, unless it is one that a
+    /// driver is free to ignore.
+    pub(super) fn from_raw(flags: c_int) -> Result<Self> {
+        const IGNORED: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
+
+        // CAST: Flags are bits.
+        let flags = flags as u32 & !IGNORED;
+        if flags & !Self::all_bits() != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(Self(flags))
+    }
+
+    /// The flags as the core has them.
+    pub(in crate::abstractions) fn to_raw(self) -> c_int {
+        // CAST: Flags are bits.
+        self.0 as c_int
+    }
+}
+
+/// What a program asks for when it registers memory.
+pub(crate) struct MrInit {
+    /// Address of the first byte in the program's address space.
+    pub(crate) start: u64,
+    /// Length in bytes.
+    pub(crate) length: u64,
+    /// The address by which work requests name the first byte.
+    pub(crate) iova: u64,
+    /// The rights.
+    pub(crate) access: AccessFlags,
+    /// The memory itself.
+    pub(crate) memory: UserMemory,
+}
+
+/// The keys of a region.
+#[derive(Clone, Copy)]
+pub(crate) struct MrKeys {
+    /// The local key.
+    pub(crate) lkey: u32,
+    /// The remote key.
+    pub(crate) rkey: u32,
+}

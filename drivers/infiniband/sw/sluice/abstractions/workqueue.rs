@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A workqueue of the driver's own, and work items that can be delayed, hastened and cancelled.
+
+use core::{
+    ptr,
+    sync::atomic::{
+        AtomicPtr,
+        Ordering, //
+    },
+};
+use kernel::{
+    bindings,
+    container_of,
+    prelude::*,
+    str::CStr,
+    sync::Arc,
+    time::msecs_to_jiffies,
+    types::Opaque, //
+};
+
+/// An unbound workqueue that can be relied on under memory pressure; drained and freed on drop.
+pub struct WorkQueue(ptr::NonNull<bindings::workqueue_struct>);
+
+// SAFETY: a workqueue may be used from and destroyed on any thread.
+unsafe impl Send for WorkQueue {}
+// SAFETY: as above.
+unsafe impl Sync for WorkQueue {}
+
+impl WorkQueue {
+    /// Allocates a workqueue. May sleep.
+    pub fn new(name: &'static CStr) -> Result<Self> {
+        // SAFETY: the format takes one string, which is null-terminated.
+        let wq = unsafe {
+            bindings::alloc_workqueue_noprof(
+                c"%s".as_ptr().cast(),
+                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
+                0,
+                name.as_char_ptr(),
+            )
+        };
+        Ok(Self(ptr::NonNull::new(wq).ok_or(ENOMEM)?))
+    }
+}
+
+impl Drop for WorkQueue {
+    fn drop(&mut self) {
+        // SAFETY: the queue was allocated by `new` and is freed once. Work that is still queued
+        // runs before; delayed work has been cancelled by its owners (see `Task::cancel`).
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+
+/// What a [`Task`] runs.
+pub trait Run: Send + Sync + 'static {
+    /// Runs in process context on the task's workqueue; never twice at a time for one task.
+    fn run(self: Arc<Self>);
+}
+
+#[pin_data]
+struct Inner<T> {
+    #[pin]
+    dwork: Opaque<bindings::delayed_work>,
+    /// The object to run, null until the first time the task is queued. Only valid while queued.
+    target: AtomicPtr<T>,
+}
+
+/// A work item for one object, queued at once or after a delay.
+///
+/// # Invariants
+///
+/// While the work is queued, it owns a reference to `inner` and one to the target.
+pub struct Task<T: Run> {
+    inner: Arc<Inner<T>>,
+}
+
+// SAFETY: `Inner` is synchronised by the workqueue and an atomic; `T` is `Send + Sync` by `Run`.
+unsafe impl<T: Run> Send for Task<T> {}
+// SAFETY: as above.
+unsafe impl<T: Run> Sync for Task<T> {}
+
+impl<T: Run> Task<T> {
+    /// Creates a task that is not queued. May sleep.
+    pub fn new() -> Result<Self> {
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                dwork <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
+                    // SAFETY: `slot` points to uninitialised memory for a `struct delayed_work`
+                    // which stays where it is; the lock class keys are static.
+                    unsafe {
+                        bindings::init_work_with_key(
+                            ptr::addr_of_mut!((*slot).work),
+                            Some(Self::work_func),
+                            false,
+                            c"sluice_task".as_ptr().cast(),
+                            kernel::static_lock_class!().as_ptr(),
+                        );
+                        bindings::timer_init_key(
+                            ptr::addr_of_mut!((*slot).timer),
+                            Some(bindings::delayed_work_timer_fn),
+                            bindings::TIMER_IRQSAFE,
+                            c"sluice_task_timer".as_ptr().cast(),
+                            kernel::static_lock_class!().as_ptr(),
+                        );
+                    }
+                }),
+                target: AtomicPtr::new(ptr::null_mut()),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self { inner })
+    }
+
+    /// Queues the task for `target` on `queue`, `delay_ms` milliseconds from now at the earliest;
+    /// if it is queued already, its time becomes that. Any context.
+    ///
+    /// A task serves one object for its whole life: a call with another target does nothing.
+    pub fn queue(&self, queue: &WorkQueue, target: &Arc<T>, delay_ms: u32) {
+        let raw = Arc::into_raw(target.clone()).cast_mut();
+        let known = self.inner.target.compare_exchange(
+            ptr::null_mut(),
+            raw,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        let foreign = known.is_err_and(|other| other != raw);
+        let inner = Arc::into_raw(self.inner.clone());
+        // SAFETY: `dwork` is initialised, and alive while queued because the queue owns `inner`;
+        // the queue is alive by the reference.
+        let queued = !foreign
+            && unsafe {
+                !bindings::mod_delayed_work_on(
+                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as i32,
+                    queue.0.as_ptr(),
+                    (*inner).dwork.get(),
+                    msecs_to_jiffies(delay_ms),
+                )
+            };
+        // INVARIANT: newly queued work takes over both references; work that was queued already
+        // owns a pair, and the one made here is given back.
+        if !queued {
+            // SAFETY: both pointers come from `Arc::into_raw` above.
+            unsafe {
+                drop(Arc::from_raw(inner));
+                drop(Arc::from_raw(raw));
+            }
+        }
+    }
+
+    /// Takes the task off its queue, or waits until it has run. May sleep.
+    ///
+    /// Must not be called from the task itself. Does not keep others from queueing it again.
+    pub fn cancel(&self) {
+        // SAFETY: `dwork` is initialised.
+        if unsafe { bindings::cancel_delayed_work_sync(self.inner.dwork.get()) } {
+            // SAFETY: by the type invariant the work that was cancelled owned both references.
+            unsafe {
+                drop(Arc::from_raw(self.inner.target.load(Ordering::Acquire)));
+                drop(Arc::from_raw(Arc::as_ptr(&self.inner)));
+            }
+        }
+    }
+
+    unsafe extern "C" fn work_func(work: *mut bindings::work_struct) {
+        // SAFETY: only called by the workqueue for the work of an `Inner<T>` that was queued by
+        // `Task::queue`, so the work hands its two references over to this function.
+        unsafe {
+            let dwork = container_of!(work, bindings::delayed_work, work);
+            let inner = container_of!(Opaque::cast_from(dwork), Inner<T>, dwork);
+            let inner = Arc::from_raw(inner);
+            let target = Arc::from_raw(inner.target.load(Ordering::Acquire));
+            drop(inner);
+            target.run();
+        }
+    }
+}

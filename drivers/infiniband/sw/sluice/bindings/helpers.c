@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include "helpers.h"
+
+#include <linux/ethtool.h>
+#include <linux/if_arp.h>
+#include <linux/if_vlan.h>
+#include <linux/mm.h>
+
+void sluice_netdev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void sluice_netdev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+struct net *sluice_netdev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+const char *sluice_netdev_name(const struct net_device *dev)
+{
+	return netdev_name(dev);
+}
+
+unsigned int sluice_netdev_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu);
+}
+
+bool sluice_netdev_is_registered(const struct net_device *dev)
+{
+	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
+}
+
+/* As ib_core judges the state of a port that has a netdev. */
+bool sluice_netdev_is_up(const struct net_device *dev)
+{
+	return netif_running(dev) && netif_carrier_ok(dev);
+}
+
+bool sluice_netdev_is_ethernet(const struct net_device *dev)
+{
+	return dev->type == ARPHRD_ETHER && dev->addr_len == ETH_ALEN;
+}
+
+bool sluice_netdev_is_vlan(const struct net_device *dev)
+{
+	return is_vlan_dev(dev);
+}
+
+bool sluice_netdev_has_speed(const struct net_device *dev)
+{
+	return dev->ethtool_ops->get_link_ksettings;
+}
+
+bool sluice_netdev_mac(const struct net_device *dev, u8 *mac)
+{
+	if (!sluice_netdev_is_ethernet(dev))
+		return false;
+
+	memcpy(mac, dev->dev_addr, ETH_ALEN);
+	return true;
+}
+
+struct net_device *sluice_notifier_netdev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+
+bool sluice_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
+struct ib_udata *sluice_attrs_udata(struct uverbs_attr_bundle *attrs)
+{
+	return &attrs->driver_udata;
+}
+
+struct ib_ucontext *sluice_udata_context(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+struct ib_umem *sluice_umem_get(struct ib_device *dev, unsigned long addr,
+				size_t size, int access)
+{
+	return ib_umem_get_va(dev, addr, size, access);
+}
+
+struct page *sluice_sg_page(struct scatterlist *sg)
+{
+	return sg_page(sg);
+}
+
+struct scatterlist *sluice_sg_next(struct scatterlist *sg)
+{
+	return sg_next(sg);
+}
+
+void *sluice_page_address(struct page *page)
+{
+	return page_address(page);
+}
