@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How much work one visit to a queue pair may do: the arbitration between queue pairs.
+//!
+//! The workqueue is the arbiter. A visit that has used up its quantum puts the queue pair at the
+//! end of the queue, so none starves another.
+
+#![forbid(unsafe_code)]
+
+/// What is left of one visit.
+pub(crate) struct Quantum {
+    bytes: usize,
+    requests: u32,
+}
+
+impl Quantum {
+    /// The visit of the program itself, when it rings the doorbell: enough for messages that are
+    /// not worth a context switch.
+    pub(crate) const fn doorbell() -> Self {
+        Self {
+            bytes: 128 << 10,
+            requests: 64,
+        }
+    }
+
+    /// The visit of the workqueue.
+    pub(crate) const fn work() -> Self {
+        Self {
+            bytes: 1 << 20,
+            requests: 256,
+        }
+    }
+
+    /// Whether the visit is over.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.bytes == 0 || self.requests == 0
+    }
+
+    /// Counts a request that was looked at.
+    pub(crate) fn use_request(&mut self) {
+        self.requests = self.requests.saturating_sub(1);
+    }
+
+    /// Counts bytes that were moved.
+    pub(crate) fn use_bytes(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be seen from outside (contract, section 7).
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod counters;

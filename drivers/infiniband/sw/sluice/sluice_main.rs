@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! sluice: a software RDMA NIC whose teardown behaviour is specified.
+//!
+//! This file only wires the parts together. `Documentation/architecture.rst` says where things
+//! live and why.
+
+use kernel::prelude::*;
+
+mod abstractions;
+mod bindings;
+mod engine;
+mod keys;
+mod observe;
+mod teardown;
+mod transport;
+mod verbs;
+mod wire;
+
+module! {
+    type: SluiceModule,
+    name: "sluice",
+    authors: ["The sluice authors"],
+    description: "Software RDMA NIC with specified teardown",
+    license: "GPL",
+}
+
+/// The module: a driver that is registered.
+struct SluiceModule {
+    _registration: abstractions::rdma::Registration<verbs::Sluice>,
+}
+
+impl kernel::Module for SluiceModule {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        Ok(Self {
+            _registration: abstractions::rdma::Registration::new()?,
+        })
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A queue pair: its state, its gate, and the two sides that work behind it.
+//!
+//! # Locks
+//!
+//! In the order in which they are taken:
+//!
+//! 1. `attrs`: the control plane. Held through `modify_qp`, waiting included.
+//! 2. `requester` of a queue pair.
+//! 3. `responder` of a queue pair: the own one or the peer's. A requester takes the peer's
+//!    responder, never the reverse, and nobody holds two requesters or two responders.
+//! 4. The lock of a completion queue.
+//!
+//! The state is an atomic. The control plane changes it under `attrs`; the engine alone may at any
+//! time take it to ERR ([`Qp::fail`]), which only a holder of a pass does.
+
+#![forbid(unsafe_code)]
+
+use super::{
+    pass::Pass,
+    rc::{
+        requester::{
+            Next,
+            Requester, //
+        },
+        responder::Responder,
+    },
+};
+use crate::{
+    abstractions::{
+        rdma::{
+            Mapping,
+            QpAttr,
+            QpCaps,
+            QpEvent,
+            QpEvents,
+            QpState, //
+        },
+        ring::Completion,
+        signal::Signal,
+        table::Published,
+        workqueue::{
+            Run,
+            Task, //
+        },
+    },
+    engine::Quantum,
+    teardown::gate::{
+        CloseMode,
+        Gate, //
+    },
+    verbs::{
+        Cq,
+        Device,
+        Pd, //
+    },
+    wire::qp_state::{
+        Post,
+        SendQueue, //
+    },
+};
+use core::sync::atomic::{
+    AtomicBool,
+    AtomicU32,
+    Ordering, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// How often a queue pair in the error state looks for work requests to flush. The user ABI has no
+/// doorbell for the receive queue, so nothing tells that one was posted there.
+const FLUSH_POLL_MS: u32 = 20;
+
+/// Why the present life of a queue pair ends. The first cause is kept, but for the consumer's own
+/// RESET and destroy, after which nothing is reported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Ending {
+    /// It does not end.
+    None = 0,
+    /// Into the error state: what is posted completes as flushed.
+    Error = 1,
+    /// Into the reset state, or for good: what is posted is discarded.
+    Silent = 2,
+}
+
+/// A reliable-connected queue pair.
+#[pin_data]
+pub(crate) struct Qp {
+    device: Arc<Device>,
+    pd: Arc<Pd>,
+    qpn: u32,
+    caps: QpCaps,
+    signal_all: bool,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    events: QpEvents,
+    state: AtomicU32,
+    ending: AtomicU32,
+    established: AtomicBool,
+    gate: Gate,
+    task: Task<Qp>,
+    #[pin]
+    pub(crate) attrs: Mutex<QpAttr>,
+    #[pin]
+    pub(crate) requester: Mutex<Requester>,
+    #[pin]
+    pub(crate) responder: Mutex<Responder>,
+    /// What goes when the queue pair is destroyed, though others may still refer to it.
+    #[pin]
+    pub(crate) roots: Mutex<Option<Roots>>,
+}
+
+/// What makes a queue pair reachable.
+pub(crate) struct Roots {
+    /// Its number.
+    pub(crate) entry: Published<Arc<Qp>>,
+    /// Its rings, for the program.
+    pub(crate) rings: [Mapping; 2],
+}
+
+/// What a queue pair is created from.
+pub(crate) struct QpParts {
+    pub(crate) device: Arc<Device>,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) qpn: u32,
+    pub(crate) caps: QpCaps,
+    pub(crate) signal_all: bool,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) events: QpEvents,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+}
+
+impl Qp {
+    /// Creates a queue pair in the reset state. May sleep.
+    pub(crate) fn new(parts: QpParts) -> Result<Arc<Self>> {
+        let gate = Gate::new(Signal::new()?);
+        let task = Task::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                device: parts.device,
+                pd: parts.pd,
+                qpn: parts.qpn,
+                caps: parts.caps,
+                signal_all: parts.signal_all,
+                send_cq: parts.send_cq,
+                recv_cq: parts.recv_cq,
+                events: parts.events,
+                state: AtomicU32::new(QpState::Reset.to_verbs()),
+                ending: AtomicU32::new(Ending::None as u32),
+                established: AtomicBool::new(false),
+                gate,
+                task,
+                attrs <- new_mutex!(QpAttr::default(), "Qp::attrs"),
+                requester <- new_mutex!(parts.requester, "Qp::requester"),
+                responder <- new_mutex!(parts.responder, "Qp::responder"),
+                roots <- new_mutex!(None, "Qp::roots"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    pub(crate) fn caps(&self) -> &QpCaps {
+        &self.caps
+    }
+
+    pub(crate) fn signal_all(&self) -> bool {
+        self.signal_all
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The state at this instant.
+    pub(crate) fn state(&self) -> QpState {
+        // Only `to_verbs` numbers are ever stored.
+        QpState::from_verbs(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Err)
+    }
+
+    /// Enters `next`. For the control plane, which holds `attrs`.
+    pub(crate) fn set_state(&self, next: QpState) {
+        self.state.store(next.to_verbs(), Ordering::Release);
+    }
+
+    /// Enters `next` unless the engine has taken the queue pair elsewhere than `from` meanwhile.
+    /// For the control plane, which holds `attrs`.
+    pub(crate) fn advance_state(&self, from: QpState, next: QpState) -> Result {
+        self.state
+            .compare_exchange(
+                from.to_verbs(),
+                next.to_verbs(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .map(|_| ())
+            .map_err(|_| EINVAL)
+    }
+
+    /// Says why this life ends.
+    pub(crate) fn set_ending(&self, ending: Ending) {
+        if ending == Ending::Error {
+            let _ = self.ending.compare_exchange(
+                Ending::None as u32,
+                ending as u32,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+        } else {
+            self.ending.store(ending as u32, Ordering::Release);
+            self.established.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Enters the error state because of something that went wrong: contract section 4, last
+    /// paragraph. Waits for nobody; the last holder of a pass has the queues flushed.
+    ///
+    /// To be called with a pass in hand, so that a teardown by the consumer is not over yet.
+    pub(crate) fn fail(&self, event: Option<QpEvent>) {
+        let entered = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                let alive = state != QpState::Reset.to_verbs() && state != QpState::Err.to_verbs();
+                alive.then_some(QpState::Err.to_verbs())
+            })
+            .is_ok();
+        if !entered {
+            return;
+        }
+        self.set_ending(Ending::Error);
+        self.gate.close(CloseMode::Cancel);
+        if let Some(event) = event {
+            self.events.async_event(event);
+        }
+    }
+
+    /// The last holder of a pass has left the closed gate. A teardown that waits for that goes on
+    /// after this call only, so what is queued here is still found by [`Self::stop_visits`].
+    pub(super) fn drained(self: &Arc<Self>) {
+        if self.ending.load(Ordering::Acquire) == Ending::Error as u32 {
+            self.kick(0);
+        }
+    }
+
+    /// Has the workqueue visit the queue pair, `delay_ms` milliseconds from now at the earliest.
+    pub(crate) fn kick(self: &Arc<Self>, delay_ms: u32) {
+        self.task.queue(&self.device.workqueue, self, delay_ms);
+    }
+
+    /// Stops the visits of the workqueue. May sleep; not for the workqueue itself.
+    pub(crate) fn stop_visits(&self) {
+        self.task.cancel();
+    }
+
+    /// A first message has come while this side does not send yet.
+    pub(super) fn communication_established(&self) {
+        if !self.established.swap(true, Ordering::Relaxed) {
+            self.events.async_event(QpEvent::CommEstablished);
+        }
+    }
+
+    /// The send queue has come to rest in the state SQD.
+    pub(super) fn send_queue_drained(&self) {
+        self.events.async_event(QpEvent::SqDrained);
+    }
+
+    /// Reports the end of a send request. A completion queue that has overrun is fatal.
+    pub(super) fn complete_send(&self, completion: &Completion) {
+        if self.send_cq.post(completion, true).is_err() {
+            self.fail(Some(QpEvent::Fatal));
+        }
+    }
+
+    /// Reports the end of a receive request; `solicited` wakes consumers that wait for solicited
+    /// events only.
+    pub(super) fn complete_recv(&self, completion: &Completion, solicited: bool) {
+        if self.recv_cq.post(completion, solicited).is_err() {
+            self.fail(Some(QpEvent::Fatal));
+        }
+    }
+
+    /// The program has put work requests in the send ring.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in a state in which nothing may be posted; then nothing stays behind in the ring,
+    /// though the library has written there already.
+    pub(crate) fn doorbell(self: &Arc<Self>) -> Result {
+        if self.state().permits().post_send == Post::Reject {
+            let mut requester = self.requester.lock();
+            // The state cannot get to where the ring counts without this lock.
+            if self.state().permits().post_send == Post::Reject {
+                requester.ring.discard();
+                return Err(EINVAL);
+            }
+        }
+        match self.requester.try_lock() {
+            Some(mut requester) => {
+                let next = requester.run(self, &mut Quantum::doorbell());
+                drop(requester);
+                self.visit_over(next);
+            }
+            // Whoever is at it may have looked at the ring for the last time already.
+            None => self.kick(0),
+        }
+        Ok(())
+    }
+
+    /// What is to be done after a visit.
+    fn visit_over(self: &Arc<Self>, next: Next) {
+        if self.state().permits().send_queue == SendQueue::Flush {
+            self.flush();
+            self.kick(FLUSH_POLL_MS);
+            return;
+        }
+        match next {
+            Next::Idle => (),
+            Next::Again => self.kick(0),
+            Next::After(delay_ms) => self.kick(delay_ms),
+        }
+    }
+
+    /// Completes all that is posted as flushed, if the queue pair is in the error state and no
+    /// transfer is running any more (contract section 4, row "ERR"). May sleep.
+    pub(crate) fn flush(&self) {
+        let due = || self.state() == QpState::Err && self.gate.is_drained();
+        let mut requester = self.requester.lock();
+        if due() {
+            requester.flush(self);
+        }
+        drop(requester);
+        let mut responder = self.responder.lock();
+        if due() {
+            responder.flush(self);
+        }
+    }
+
+    /// Throws away all that is posted and whatever the sides remember of the connection (contract
+    /// section 4, row "RESET"). May sleep.
+    pub(crate) fn discard(&self) {
+        let mut discarded = self.requester.lock().reset();
+        discarded += self.responder.lock().ring.discard();
+        self.device.counters.wrs_discarded.add(discarded.into());
+    }
+
+    /// Asks for a pass; `None` if the queue pair is being torn down.
+    pub(super) fn ask_pass(self: &Arc<Self>) -> Option<Pass> {
+        Pass::ask(self)
+    }
+}
+
+impl Run for Qp {
+    fn run(self: Arc<Self>) {
+        let next = self.requester.lock().run(&self, &mut Quantum::work());
+        self.visit_over(next);
+    }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requester: takes work requests from the send ring and carries them out, one after another.
+//!
+//! Runs in the context of a doorbell or of the workqueue, under the lock of the queue pair's
+//! sending side; a visit is limited by its [`Quantum`].
+
+#![forbid(unsafe_code)]
+
+use super::{
+    completer::Outcome,
+    request::{
+        Limits,
+        Op,
+        Request,
+        Status, //
+    },
+    responder::{
+        Arrival,
+        Refusal,
+        Responder,
+        Served, //
+    },
+};
+use crate::{
+    abstractions::{
+        rdma::{
+            Access,
+            AccessFlags,
+            QpState, //
+        },
+        ring::{
+            RecvWqe,
+            SendRing,
+            SendWqe, //
+        },
+    },
+    engine::{
+        Cut,
+        Direction,
+        Quantum,
+        Transfer, //
+    },
+    keys::SpanList,
+    transport::{
+        path::local,
+        qp::Qp, //
+    },
+    wire::{
+        mtu::PathMtu,
+        psn::Psn,
+        timers::AckTimeout, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{
+        Delta,
+        Instant,
+        Monotonic, //
+    }, //
+};
+
+/// A message has at most 2^31 bytes (C9-94).
+const MAX_MESSAGE: usize = 1 << 31;
+
+/// What is to follow a visit.
+#[derive(Clone, Copy)]
+pub(crate) enum Next {
+    /// Nothing, until something is posted.
+    Idle,
+    /// Another visit, after those of other queue pairs.
+    Again,
+    /// Another visit after this many milliseconds.
+    After(u32),
+}
+
+/// What is to follow a step.
+pub(super) enum Step {
+    /// Another step.
+    Continue,
+    /// The end of the visit.
+    Stop(Next),
+}
+
+/// The terms on which this side sends, as far as `modify_qp` has set them.
+#[derive(Clone, Copy)]
+pub(crate) struct RequesterTerms {
+    /// The queue pair that messages go to.
+    pub(crate) dest_qpn: u32,
+    /// Whether it is reached within this device.
+    pub(crate) is_local: bool,
+    pub(crate) path_mtu: PathMtu,
+    /// How long to wait for an answer.
+    pub(crate) timeout: AckTimeout,
+    /// How often to try again for want of an answer.
+    pub(crate) retry_cnt: u8,
+    /// How often to try again when the peer is not ready; 7 means without end.
+    pub(crate) rnr_retry: u8,
+    /// RDMA reads and atomics that may be outstanding; none at all if 0.
+    pub(crate) max_rd_atomic: u8,
+}
+
+/// Why the oldest request has to wait.
+pub(super) struct Wait {
+    /// Until when; for ever if `None`.
+    pub(super) until: Option<Instant<Monotonic>>,
+    /// How the request ends then; if `None` it is tried again.
+    pub(super) give_up: Option<Status>,
+}
+
+/// The oldest request, while its bytes move.
+struct Active {
+    wqe: SendWqe,
+    request: Request,
+    recv: Option<RecvWqe>,
+    length: usize,
+    transfer: Transfer,
+}
+
+/// The scatter/gather lists of the two sides of a transfer.
+struct Lists {
+    local: SpanList,
+    remote: SpanList,
+}
+
+/// The sending side of a queue pair.
+pub(crate) struct Requester {
+    pub(crate) ring: SendRing,
+    pub(crate) terms: RequesterTerms,
+    /// The number of the next packet.
+    pub(crate) psn: Psn,
+    /// Whether to tell the consumer when the send queue has come to rest in the state SQD.
+    pub(crate) tell_drained: bool,
+    limits: Limits,
+    peer: Option<Arc<Qp>>,
+    lists: KBox<Lists>,
+    active: Option<Active>,
+    pub(super) wait: Option<Wait>,
+    pub(super) retries_used: u8,
+    pub(super) rnr_retries_used: u8,
+}
+
+impl Requester {
+    /// A sending side that empties `ring`. May sleep.
+    pub(crate) fn new(ring: SendRing, terms: RequesterTerms, limits: Limits) -> Result<Self> {
+        Ok(Self {
+            ring,
+            terms,
+            psn: Psn::new(0),
+            tell_drained: false,
+            limits,
+            peer: None,
+            lists: KBox::new(
+                Lists {
+                    local: SpanList::new(),
+                    remote: SpanList::new(),
+                },
+                GFP_KERNEL,
+            )?,
+            active: None,
+            wait: None,
+            retries_used: 0,
+            rnr_retries_used: 0,
+        })
+    }
+
+    /// Forgets the connection and all that is posted; returns how many requests that were.
+    pub(crate) fn reset(&mut self) -> u32 {
+        self.drop_active();
+        self.peer = None;
+        self.wait = None;
+        self.tell_drained = false;
+        self.forget_retries();
+        self.ring.discard()
+    }
+
+    /// Whether a message is on its way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
+    pub(crate) fn run(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+        if self.active.is_none() {
+            if let Some(next) = self.rest(qp) {
+                return next;
+            }
+        }
+        let peer = self.peer(qp);
+        let mut responder = peer.as_ref().map(|peer| peer.responder.lock());
+        loop {
+            let other = peer.as_ref().zip(responder.as_deref_mut());
+            if let Step::Stop(next) = self.step(qp, other, quantum) {
+                return next;
+            }
+            if self.active.is_none() {
+                if let Some(next) = self.rest(qp) {
+                    return next;
+                }
+            }
+            if quantum.is_used_up() {
+                return Next::Again;
+            }
+        }
+    }
+
+    /// Whether there is no reason to start a message now, and what is to follow then.
+    fn rest(&mut self, qp: &Qp) -> Option<Next> {
+        match qp.state() {
+            QpState::Rts => (),
+            QpState::Sqd => {
+                if core::mem::take(&mut self.tell_drained) {
+                    qp.send_queue_drained();
+                }
+                return Some(Next::Idle);
+            }
+            _ => return Some(Next::Idle),
+        }
+        if let Some(wait) = &self.wait {
+            let Some(until) = wait.until else {
+                return Some(Next::Idle);
+            };
+            let left = until - Instant::now();
+            if left > Delta::ZERO {
+                // CAST: the longest time, that of acknowledge timeout 31, has 24 bits of it.
+                return Some(Next::After(left.as_millis_ceil() as u32));
+            }
+        }
+        (self.ring.pending() == 0).then_some(Next::Idle)
+    }
+
+    /// The peer, remembered until it fails to answer.
+    fn peer(&mut self, qp: &Qp) -> Option<Arc<Qp>> {
+        if self.peer.is_none() && self.terms.is_local {
+            self.peer = local::find_peer(qp, self.terms.dest_qpn);
+        }
+        self.peer.clone()
+    }
+
+    /// Has the peer looked up again before the next attempt.
+    pub(super) fn forget_peer(&mut self) {
+        self.peer = None;
+    }
+
+    pub(super) fn forget_retries(&mut self) {
+        self.retries_used = 0;
+        self.rnr_retries_used = 0;
+    }
+
+    /// Starts the oldest request, or moves one burst of it, and ends it after the last.
+    fn step(
+        &mut self,
+        qp: &Arc<Qp>,
+        mut other: Option<(&Arc<Qp>, &mut Responder)>,
+        quantum: &mut Quantum,
+    ) -> Step {
+        if self.active.is_none() {
+            let Some(wqe) = self.ring.peek() else {
+                return Step::Stop(Next::Idle);
+            };
+            quantum.use_request();
+            if let Some(status) = self.wait.take().and_then(|wait| wait.give_up) {
+                return self.settle(qp, &wqe, Outcome::Failed(status));
+            }
+            let other = other.as_mut().map(|(peer, responder)| (*peer, &mut **responder));
+            match self.start(qp, &wqe, other) {
+                Ok(active) => self.active = Some(active),
+                Err(outcome) => {
+                    self.drop_active();
+                    return self.settle(qp, &wqe, outcome);
+                }
+            }
+        }
+        self.advance(qp, other, quantum)
+    }
+
+    /// Validates a request, gathers its memory, and has the peer accept it.
+    fn start(
+        &mut self,
+        qp: &Arc<Qp>,
+        wqe: &SendWqe,
+        other: Option<(&Arc<Qp>, &mut Responder)>,
+    ) -> Result<Active, Outcome> {
+        let own = qp.ask_pass().ok_or(Outcome::Torn)?;
+        if qp.state() != QpState::Rts {
+            return Err(Outcome::Torn);
+        }
+        let request = Request::new(wqe, &self.limits)?;
+        let length = self.gather(qp, &request)?;
+        let (peer, responder) = other.ok_or(Outcome::Refused(Refusal::Silence))?;
+        let arrival = self.arrival(qp, &request, length);
+        let Served { pass, recv } = responder.accept(peer, &arrival, &mut self.lists.remote)?;
+        let direction = match request.op {
+            Op::Read { .. } => Direction::In,
+            Op::FetchAdd { add, .. } => Direction::FetchAdd { add },
+            Op::CompareSwap { compare, swap, .. } => Direction::CompareSwap { compare, swap },
+            Op::Send | Op::Write { .. } if request.inline.is_some() => Direction::OutInline,
+            Op::Send | Op::Write { .. } => Direction::Out,
+        };
+        let burst = qp.device().policies.burst_bytes();
+        Ok(Active {
+            wqe: *wqe,
+            request,
+            recv,
+            length,
+            transfer: Transfer::new(own, pass, direction, length, burst),
+        })
+    }
+
+    /// How a request presents itself to the peer.
+    fn arrival<'a>(&self, qp: &Qp, request: &'a Request, length: usize) -> Arrival<'a> {
+        Arrival {
+            request,
+            from: qp.qpn(),
+            psn: self.psn,
+            // CAST: `gather` has checked that a message has at most 2^31 bytes.
+            packets: self.terms.path_mtu.packets(length as u32),
+            length,
+        }
+    }
+
+    /// Finds the memory of a request on this side; returns the length of the message in bytes.
+    fn gather(&mut self, qp: &Qp, request: &Request) -> Result<usize, Status> {
+        if request.op.lands_here() && self.terms.max_rd_atomic == 0 {
+            return Err(Status::LocalQpOperation);
+        }
+        if let Some(length) = request.inline {
+            // CAST: widens.
+            return Ok(length as usize);
+        }
+        let need = if request.op.lands_here() {
+            Access::LocalWrite.into()
+        } else {
+            AccessFlags::empty()
+        };
+        let local = &mut self.lists.local;
+        for index in 0..request.num_sge {
+            let sge = self.ring.sge(index).ok_or(Status::LocalQpOperation)?;
+            if sge.length == 0 {
+                continue;
+            }
+            let span = qp
+                .device()
+                .keys
+                .lookup(sge.lkey, qp.pd(), sge.addr, sge.length.into(), need)
+                .map_err(|_| Status::LocalProtection)?;
+            if !local.push(span) {
+                return Err(Status::LocalQpOperation);
+            }
+        }
+        let length = local.left();
+        let fits = if request.op.is_atomic() {
+            length == 8
+        } else {
+            length <= MAX_MESSAGE
+        };
+        if fits {
+            Ok(length)
+        } else {
+            Err(Status::LocalLength)
+        }
+    }
+
+    /// Moves one burst of the active request, and ends it after the last.
+    fn advance(
+        &mut self,
+        qp: &Arc<Qp>,
+        other: Option<(&Arc<Qp>, &mut Responder)>,
+        quantum: &mut Quantum,
+    ) -> Step {
+        let Some(mut active) = self.active.take() else {
+            return Step::Continue;
+        };
+        let Lists { local, remote } = &mut *self.lists;
+        let moved = if active.transfer.is_complete() {
+            Ok(())
+        } else {
+            active.transfer.burst(local, remote, &self.ring, quantum)
+        };
+        if moved.is_ok() && !active.transfer.is_complete() {
+            self.active = Some(active);
+            return Step::Continue;
+        }
+        local.clear();
+        remote.clear();
+        // An active transfer holds a pass of the peer, which therefore exists and is remembered.
+        let Some((peer, responder)) = other else {
+            return self.settle(qp, &active.wqe, Outcome::Refused(Refusal::Silence));
+        };
+        let outcome = match moved {
+            Ok(()) => {
+                let arrival = self.arrival(qp, &active.request, active.length);
+                let packets = arrival.packets;
+                responder.finish(peer, &arrival, active.recv);
+                self.psn = self.psn.add(packets);
+                Outcome::Done {
+                    // CAST: a message has at most 2^31 bytes.
+                    bytes: active.length as u32,
+                    signaled: active.request.signaled,
+                }
+            }
+            Err(Cut::OwnQp) => Outcome::Torn,
+            Err(Cut::PeerQp) => Outcome::Refused(Refusal::Silence),
+            Err(Cut::LocalKey) => Outcome::Failed(Status::LocalProtection),
+            Err(Cut::RemoteKey) => Outcome::Refused(Refusal::Nak(responder.fault(
+                peer,
+                &active.request,
+                active.recv,
+            ))),
+        };
+        active.transfer.count_end(moved, &qp.device().counters);
+        // The passes in `active` outlive the completions: a teardown of either queue pair returns
+        // only after these are in their queues.
+        self.settle(qp, &active.wqe, outcome)
+    }
+
+    fn drop_active(&mut self) {
+        self.active = None;
+        self.lists.local.clear();
+        self.lists.remote.clear();
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder: serves the messages of the peer.
+//!
+//! A receive work request is looked at when a message that needs it arrives, and taken off its
+//! queue when that message ends. So a message that is cut leaves it posted, for the flush or for
+//! another attempt, and every receive request completes at most once (invariant I3).
+
+#![forbid(unsafe_code)]
+
+use super::request::{
+    Op,
+    Request,
+    Status, //
+};
+use crate::{
+    abstractions::{
+        rdma::{
+            Access,
+            AccessFlags,
+            QpEvent, //
+        },
+        ring::{
+            Completion,
+            RecvRing,
+            RecvWqe, //
+        },
+    },
+    keys::SpanList,
+    transport::{
+        pass::Pass,
+        qp::Qp, //
+    },
+    wire::{
+        psn::Psn,
+        qp_state::{
+            Inbound,
+            QpState, //
+        },
+        timers::RnrTimer,
+    },
+};
+use core::cmp::min;
+use kernel::sync::Arc;
+
+/// Completion of a receive request: the opcodes of `enum ib_uverbs_wc_opcode` and the flag for
+/// immediate data.
+const WC_RECV: u32 = 128;
+const WC_RECV_RDMA_WITH_IMM: u32 = 129;
+const WC_WITH_IMM: u32 = 1 << 1;
+
+/// Why the peer's message is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nak {
+    /// Receiver not ready: try again after this time.
+    Rnr(RnrTimer),
+    /// The request is not one that this queue pair serves.
+    InvalidRequest,
+    /// The rkey does not allow the access.
+    RemoteAccess,
+    /// The responder failed for a reason of its own.
+    RemoteOperation,
+}
+
+/// The answer to a message that is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Refused, and the peer is told.
+    Nak(Nak),
+    /// Dropped without a word.
+    Silence,
+}
+
+impl From<Nak> for Refusal {
+    fn from(nak: Nak) -> Self {
+        Self::Nak(nak)
+    }
+}
+
+/// What the responder has to know of a message beside its request.
+pub(crate) struct Arrival<'a> {
+    pub(crate) request: &'a Request,
+    /// The queue pair that it comes from.
+    pub(crate) from: u32,
+    /// The number of its first packet.
+    pub(crate) psn: Psn,
+    /// How many packet sequence numbers it takes.
+    pub(crate) packets: u32,
+    /// Bytes.
+    pub(crate) length: usize,
+}
+
+/// A message that is being served.
+pub(crate) struct Served {
+    /// The pass that keeps the responder's queue pair from being torn down under the message.
+    pub(crate) pass: Pass,
+    /// The receive request that it uses up.
+    pub(crate) recv: Option<RecvWqe>,
+}
+
+/// The terms on which the peer may send, as far as `modify_qp` has set them.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponderTerms {
+    /// The only queue pair that messages are taken from.
+    pub(crate) source_qpn: u32,
+    /// What the peer may do.
+    pub(crate) access: AccessFlags,
+    /// The time told in a receiver-not-ready NAK.
+    pub(crate) rnr_timer: RnrTimer,
+    /// RDMA reads and atomics that the peer may have outstanding; none at all if 0.
+    pub(crate) max_dest_rd_atomic: u8,
+}
+
+/// The receiving side of a queue pair.
+pub(crate) struct Responder {
+    pub(crate) ring: RecvRing,
+    pub(crate) terms: ResponderTerms,
+    /// The number of the next packet.
+    pub(crate) psn: Psn,
+}
+
+impl Responder {
+    /// Decides whether `arrival` is served by `qp`, whose responder this is, and on which memory:
+    /// that is put in `memory`. Never sleeps.
+    pub(crate) fn accept(
+        &mut self,
+        qp: &Arc<Qp>,
+        arrival: &Arrival<'_>,
+        memory: &mut SpanList,
+    ) -> Result<Served, Refusal> {
+        let pass = Pass::ask(qp).ok_or(Refusal::Silence)?;
+        let state = qp.state();
+        if state.permits().inbound != Inbound::Accept
+            || arrival.from != self.terms.source_qpn
+            || arrival.psn != self.psn
+        {
+            return Err(Refusal::Silence);
+        }
+        if state == QpState::Rtr {
+            qp.communication_established();
+        }
+        let recv = match self.place(qp, arrival, memory) {
+            Ok(recv) => recv,
+            Err(nak) => {
+                memory.clear();
+                return Err(nak.into());
+            }
+        };
+        Ok(Served { pass, recv })
+    }
+
+    /// Finds the memory of a message. Failing other than for want of a receive request puts the
+    /// queue pair into the error state.
+    fn place(
+        &mut self,
+        qp: &Arc<Qp>,
+        arrival: &Arrival<'_>,
+        memory: &mut SpanList,
+    ) -> Result<Option<RecvWqe>, Nak> {
+        let request = arrival.request;
+        let needs_recv = matches!(request.op, Op::Send) || request.imm.is_some();
+        let recv = if needs_recv {
+            Some(self.ring.peek().ok_or_else(|| {
+                qp.device().counters.rnr_naks.add(1);
+                Nak::Rnr(self.terms.rnr_timer)
+            })?)
+        } else {
+            None
+        };
+        match (request.op, &recv) {
+            (Op::Send, Some(wqe)) => {
+                if let Err(status) = self.scatter(qp, wqe, arrival.length, memory) {
+                    return Err(self.fail_recv(qp, wqe, status));
+                }
+            }
+            (Op::Send, None) => (),
+            (Op::Write { addr, rkey }, _) => {
+                self.permit(qp, Access::RemoteWrite)?;
+                Self::find(qp, rkey, addr, arrival.length, Access::RemoteWrite, memory)?;
+            }
+            (Op::Read { addr, rkey }, _) => {
+                self.permit_fetch(qp, Access::RemoteRead)?;
+                Self::find(qp, rkey, addr, arrival.length, Access::RemoteRead, memory)?;
+            }
+            (Op::FetchAdd { addr, rkey, .. } | Op::CompareSwap { addr, rkey, .. }, _) => {
+                self.permit_fetch(qp, Access::RemoteAtomic)?;
+                if addr % 8 != 0 {
+                    return Err(Self::refuse(qp, Nak::InvalidRequest));
+                }
+                Self::find(qp, rkey, addr, arrival.length, Access::RemoteAtomic, memory)?;
+            }
+        }
+        Ok(recv)
+    }
+
+    /// Finds the buffers of a receive request, as far as a message of `length` bytes needs them.
+    fn scatter(
+        &self,
+        qp: &Arc<Qp>,
+        wqe: &RecvWqe,
+        length: usize,
+        memory: &mut SpanList,
+    ) -> Result<(), Status> {
+        if wqe.num_sge > qp.caps().max_recv_sge {
+            return Err(Status::LocalQpOperation);
+        }
+        for index in 0..wqe.num_sge {
+            let left = length - memory.left();
+            if left == 0 {
+                break;
+            }
+            let sge = self.ring.sge(index).ok_or(Status::LocalQpOperation)?;
+            // CAST: widens.
+            let wanted = min(left, sge.length as usize) as u64;
+            if wanted == 0 {
+                continue;
+            }
+            let span = qp
+                .device()
+                .keys
+                .lookup(
+                    sge.lkey,
+                    qp.pd(),
+                    sge.addr,
+                    wanted,
+                    Access::LocalWrite.into(),
+                )
+                .map_err(|_| Status::LocalProtection)?;
+            if !memory.push(span) {
+                return Err(Status::LocalQpOperation);
+            }
+        }
+        if memory.left() == length {
+            Ok(())
+        } else {
+            Err(Status::LocalLength)
+        }
+    }
+
+    /// Checks that the peer may do this at all.
+    fn permit(&self, qp: &Arc<Qp>, access: Access) -> Result<(), Nak> {
+        let need = AccessFlags::from(access);
+        if self.terms.access & need == need {
+            Ok(())
+        } else {
+            Err(Self::refuse(qp, Nak::InvalidRequest))
+        }
+    }
+
+    /// As [`Self::permit`], for operations that need a resource to answer from.
+    fn permit_fetch(&self, qp: &Arc<Qp>, access: Access) -> Result<(), Nak> {
+        if self.terms.max_dest_rd_atomic == 0 {
+            return Err(Self::refuse(qp, Nak::InvalidRequest));
+        }
+        self.permit(qp, access)
+    }
+
+    /// Finds the memory that the peer names. A message of no bytes needs none (C9-88).
+    fn find(
+        qp: &Arc<Qp>,
+        rkey: u32,
+        addr: u64,
+        length: usize,
+        access: Access,
+        memory: &mut SpanList,
+    ) -> Result<(), Nak> {
+        if length == 0 {
+            return Ok(());
+        }
+        // CAST: widens.
+        let found = qp
+            .device()
+            .keys
+            .lookup(rkey, qp.pd(), addr, length as u64, access.into());
+        if found.is_ok_and(|span| memory.push(span)) {
+            Ok(())
+        } else {
+            Err(Self::refuse(qp, Nak::RemoteAccess))
+        }
+    }
+
+    /// Puts the queue pair into the error state for what its peer asked (C9-222.1).
+    fn refuse(qp: &Arc<Qp>, nak: Nak) -> Nak {
+        qp.fail(Some(match nak {
+            Nak::RemoteAccess => QpEvent::AccessError,
+            _ => QpEvent::RequestError,
+        }));
+        nak
+    }
+
+    /// Ends a receive request in error, and the queue pair with it. Returns what the peer is told.
+    fn fail_recv(&mut self, qp: &Arc<Qp>, wqe: &RecvWqe, status: Status) -> Nak {
+        self.ring.retire();
+        qp.complete_recv(&recv_completion(wqe, qp.qpn(), status), true);
+        qp.fail(None);
+        if status == Status::LocalLength {
+            Nak::InvalidRequest
+        } else {
+            Nak::RemoteOperation
+        }
+    }
+
+    /// Ends the message `arrival` well: contract "Completed".
+    pub(crate) fn finish(&mut self, qp: &Arc<Qp>, arrival: &Arrival<'_>, recv: Option<RecvWqe>) {
+        self.psn = self.psn.add(arrival.packets);
+        let Some(wqe) = recv else {
+            return;
+        };
+        let request = arrival.request;
+        let completion = Completion {
+            opcode: match request.op {
+                Op::Send => WC_RECV,
+                _ => WC_RECV_RDMA_WITH_IMM,
+            },
+            // CAST: a message has at most 2^31 bytes.
+            byte_len: arrival.length as u32,
+            imm: request.imm.unwrap_or(0),
+            wc_flags: if request.imm.is_some() { WC_WITH_IMM } else { 0 },
+            src_qp: arrival.from,
+            ..recv_completion(&wqe, qp.qpn(), Status::Success)
+        };
+        self.ring.retire();
+        qp.complete_recv(&completion, request.solicited);
+    }
+
+    /// Ends a message whose memory on this side was taken away in the middle: contract "Faulted".
+    /// Returns what the peer is told.
+    pub(crate) fn fault(&mut self, qp: &Arc<Qp>, request: &Request, recv: Option<RecvWqe>) -> Nak {
+        match (request.op, recv) {
+            (Op::Send, Some(wqe)) => self.fail_recv(qp, &wqe, Status::LocalProtection),
+            _ => Self::refuse(qp, Nak::RemoteAccess),
+        }
+    }
+
+    /// Completes everything that is posted as flushed, in posting order.
+    pub(crate) fn flush(&mut self, qp: &Qp) {
+        // What a hostile program adds meanwhile is left for the next time.
+        for _ in 0..self.ring.pending() {
+            let Some(wqe) = self.ring.peek() else {
+                return;
+            };
+            self.ring.retire();
+            qp.complete_recv(&recv_completion(&wqe, qp.qpn(), Status::Flushed), true);
+        }
+    }
+}
+
+fn recv_completion(wqe: &RecvWqe, qpn: u32, status: Status) -> Completion {
+    Completion {
+        wr_id: wqe.wr_id,
+        // CAST: the discriminants are the verbs numbers.
+        status: status as u32,
+        opcode: WC_RECV,
+        qp_num: qpn,
+        port_num: 1,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+#![forbid(unsafe_code)]
+
+use super::Device;
+use crate::abstractions::{
+    rdma::{
+        Arm,
+        CqEvents,
+        CqInit,
+        Mapping,
+        UserCall, //
+    },
+    ring::{
+        Completion,
+        CompletionRing,
+        RingPlace, //
+    },
+};
+use kernel::{
+    new_mutex,
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SpinLock, //
+    }, //
+};
+
+/// The largest number of entries that can be asked for.
+pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
+
+/// A completion does not fit in the queue, or an earlier one did not.
+#[derive(Debug)]
+pub(crate) struct Overrun;
+
+struct State {
+    ring: CompletionRing,
+    /// Which completion raises the next event.
+    armed: Option<Arm>,
+    /// Set for good when a completion was lost.
+    overrun: bool,
+}
+
+/// A completion queue.
+#[pin_data]
+pub(crate) struct Cq {
+    device: Arc<Device>,
+    events: CqEvents,
+    #[pin]
+    state: SpinLock<State>,
+    /// The place of the ring; changes when the queue is resized, goes when it is destroyed.
+    #[pin]
+    place: Mutex<Option<Mapping>>,
+}
+
+impl Cq {
+    /// Creates a completion queue and tells the program where it is.
+    pub(super) fn new(
+        device: &Arc<Device>,
+        init: &CqInit,
+        events: CqEvents,
+        call: &mut UserCall<'_>,
+    ) -> Result<(Arc<Self>, u32)> {
+        let (ring, mapping) = Self::offer(init.cqe, call)?;
+        let capacity = ring.capacity();
+        let cq = Arc::pin_init(
+            pin_init!(Self {
+                device: device.clone(),
+                events,
+                state <- new_spinlock!(
+                    State {
+                        ring,
+                        armed: None,
+                        overrun: false,
+                    },
+                    "Cq::state"
+                ),
+                place <- new_mutex!(Some(mapping), "Cq::place"),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok((cq, capacity))
+    }
+
+    /// Makes a ring of at least `cqe` entries and tells the program where it is.
+    fn offer(cqe: u32, call: &mut UserCall<'_>) -> Result<(CompletionRing, Mapping)> {
+        if cqe == 0 || cqe > MAX_CQE {
+            return Err(EINVAL);
+        }
+        let ring = CompletionRing::new(cqe)?;
+        let mapping = call.map(ring.memory())?;
+        call.respond(&RingPlace::of(&mapping)?)?;
+        Ok((ring, mapping))
+    }
+
+    /// Changes the number of entries; completions that the program has not taken move along.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if these do not fit.
+    pub(super) fn resize(&self, cqe: u32, call: &mut UserCall<'_>) -> Result<u32> {
+        let mut place = self.place.lock();
+        let (mut ring, mapping) = Self::offer(cqe, call)?;
+        let capacity = ring.capacity();
+        let mut state = self.state.lock();
+        if state.ring.pending() > cqe {
+            return Err(EINVAL);
+        }
+        state.ring.move_into(&mut ring)?;
+        let old = core::mem::replace(&mut state.ring, ring);
+        drop(state);
+        *place = Some(mapping);
+        drop(old);
+        Ok(capacity)
+    }
+
+    /// Arms the queue; returns whether completions are waiting already.
+    ///
+    /// A queue that is armed for the next completion stays so (C11-31, C11-32).
+    pub(super) fn arm(&self, arm: Arm) -> bool {
+        let mut state = self.state.lock();
+        if state.armed != Some(Arm::Next) {
+            state.armed = Some(arm);
+        }
+        state.ring.pending() != 0
+    }
+
+    /// Appends a completion and raises the event if the queue is armed for it. `solicited` tells
+    /// whether the completion is one that consumers wait for who wait for solicited ones only; one
+    /// in error always is.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if there is no room, now or at any time before: completions have been lost.
+    pub(crate) fn post(&self, completion: &Completion, solicited: bool) -> Result<(), Overrun> {
+        let mut state = self.state.lock();
+        if state.overrun || !state.ring.push(completion) {
+            let first = !core::mem::replace(&mut state.overrun, true);
+            drop(state);
+            if first {
+                self.device.counters.cq_overruns.add(1);
+                self.events.error();
+            }
+            return Err(Overrun);
+        }
+        let wakes = match state.armed {
+            None => false,
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => solicited || completion.status != 0,
+        };
+        if wakes {
+            state.armed = None;
+        }
+        drop(state);
+        if wakes {
+            self.events.completion();
+        }
+        Ok(())
+    }
+
+    /// No queue pair uses the queue any more.
+    pub(super) fn destroy(&self) {
+        drop(self.place.lock().take());
+    }
+}
