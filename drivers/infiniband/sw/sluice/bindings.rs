@@ -6,6 +6,10 @@
 
 #![allow(
     clippy::all,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
     dead_code,
     improper_ctypes,
     missing_docs,
@@ -18,14 +22,14 @@
 
 pub(crate) use kernel::bindings::*;
 use kernel::ffi;
-use pin_init::MaybeZeroable;
+use pin_init::{
+    MaybeZeroable,
+    Zeroable, //
+};
 
-include!(concat!(env!("SLUICE_GENERATED"), "/rdma_generated.rs"));
+// bindgen does not do this: <https://github.com/rust-lang/rust-bindgen/issues/3196>.
+//
+// SAFETY: A unit of bit fields is nothing but its storage.
+unsafe impl<Storage: Zeroable> Zeroable for __BindgenBitfieldUnit<Storage> {}
 
-/// What is shared with the user-space provider library.
-pub(crate) mod uapi {
-    use kernel::ffi;
-    use pin_init::MaybeZeroable;
-
-    include!(concat!(env!("SLUICE_GENERATED"), "/uapi_generated.rs"));
-}
+include!(env!("SLUICE_BINDINGS"));

@@ -77,7 +77,8 @@ impl KeyTable {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if all keys are taken, `ENOMEM`.
+    /// `EINVAL` if the addresses from `iova` on would wrap, `ENOSPC` if all keys are taken,
+    /// `ENOMEM`.
     pub(crate) fn register(
         &self,
         pd: &Arc<Pd>,
@@ -85,6 +86,9 @@ impl KeyTable {
         access: AccessFlags,
         memory: UserMemory,
     ) -> Result<(Published<Region>, u32)> {
+        // CAST: widens. The last byte may have the last address.
+        let last = (memory.len() as u64).saturating_sub(1);
+        iova.checked_add(last).ok_or(EINVAL)?;
         let slot = self.table.reserve()?;
         let key = (slot.index() << VARIANT_BITS) | (slot.round() & ((1 << VARIANT_BITS) - 1));
         let region = Region::new(pd.clone(), key, iova, access, memory);

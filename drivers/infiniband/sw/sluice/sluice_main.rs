@@ -12,10 +12,10 @@ mod bindings;
 mod engine;
 mod keys;
 mod observe;
-mod teardown;
+pub mod teardown;
 mod transport;
 mod verbs;
-mod wire;
+pub mod wire;
 
 module! {
     type: SluiceModule,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod ah;
+mod attributes;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod mr;
@@ -27,6 +28,7 @@ use crate::{
             self,
             AhAttr,
             Arm,
+            Attribute,
             Counter,
             CqEvents,
             CqInit,
@@ -65,6 +67,7 @@ impl rdma::Driver for Sluice {
     const MODULE: ThisModule = LocalModule::THIS_MODULE;
     const LINK_TYPE: &'static CStr = c"sluice";
     const COUNTERS: &'static [Counter] = Counters::NAMES;
+    const ATTRIBUTES: &'static [Attribute<Device>] = attributes::ATTRIBUTES;
 
     type Device = Device;
     type Pd = Pd;

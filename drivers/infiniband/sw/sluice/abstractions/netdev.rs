@@ -85,12 +85,6 @@ impl NetDevice {
         unsafe { bindings::sluice_netdev_is_up(self.as_raw()) }
     }
 
-    /// Whether it is an Ethernet device with a MAC address; the loopback device is not.
-    pub(crate) fn is_ethernet(&self) -> bool {
-        // SAFETY: `self` is a valid network device.
-        unsafe { bindings::sluice_netdev_is_ethernet(self.as_raw()) }
-    }
-
     /// Whether it is a VLAN on another device.
     pub(crate) fn is_vlan(&self) -> bool {
         // SAFETY: `self` is a valid network device.
@@ -103,7 +97,7 @@ impl NetDevice {
         unsafe { bindings::sluice_netdev_has_speed(self.as_raw()) }
     }
 
-    /// The MAC address. `None` if it is not an Ethernet device.
+    /// The MAC address. `None` if it is not an Ethernet device: the loopback device is not.
     pub(crate) fn mac(&self) -> Option<[u8; 6]> {
         let mut mac = [0; 6];
         // SAFETY: `self` is a valid network device and `mac` has room for an Ethernet address.
@@ -193,14 +187,17 @@ impl<O: Observer> Notifier<O> {
         })
     }
 
+    /// # Safety
+    ///
+    /// May only be called by a chain of notifiers for network devices.
     unsafe extern "C" fn notifier_call(
         _block: *mut bindings::notifier_block,
         event: c_ulong,
         info: *mut c_void,
     ) -> c_int {
         if let Some(event) = Event::from_raw(event) {
-            // SAFETY: `info` is what a notifier of network devices is called with, and the device
-            // it names is valid during the call.
+            // SAFETY: By the safety requirement `info` names a device, which is valid during the
+            // call.
             let netdev = unsafe { NetDevice::from_raw(bindings::sluice_notifier_netdev(info)) };
             O::event(netdev, event);
         }

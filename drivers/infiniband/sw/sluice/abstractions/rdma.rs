@@ -20,6 +20,7 @@
 //! user space only. So every verb comes from a system call, in process context, and may sleep.
 
 mod ah;
+mod attributes;
 mod cq;
 mod device;
 mod driver;
@@ -35,9 +36,9 @@ mod user;
 pub(crate) use self::{
     ah::{
         AhAttr,
-        Gid,
-        Network, //
+        Gid, //
     },
+    attributes::Attribute,
     cq::{
         Arm,
         CqEvents,

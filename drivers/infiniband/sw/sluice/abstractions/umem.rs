@@ -92,7 +92,7 @@ impl Drop for Pins {
 
 /// A range of a program's memory, pinned for as long as this lives.
 ///
-/// An empty range is allowed and pins nothing.
+/// An empty range is allowed and pins nothing. Dropping may sleep.
 ///
 /// # Invariants
 ///

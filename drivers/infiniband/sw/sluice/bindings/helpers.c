@@ -43,11 +43,6 @@ bool sluice_netdev_is_up(const struct net_device *dev)
 	return netif_running(dev) && netif_carrier_ok(dev);
 }
 
-bool sluice_netdev_is_ethernet(const struct net_device *dev)
-{
-	return dev->type == ARPHRD_ETHER && dev->addr_len == ETH_ALEN;
-}
-
 bool sluice_netdev_is_vlan(const struct net_device *dev)
 {
 	return is_vlan_dev(dev);
@@ -60,7 +55,7 @@ bool sluice_netdev_has_speed(const struct net_device *dev)
 
 bool sluice_netdev_mac(const struct net_device *dev, u8 *mac)
 {
-	if (!sluice_netdev_is_ethernet(dev))
+	if (dev->type != ARPHRD_ETHER || dev->addr_len != ETH_ALEN)
 		return false;
 
 	memcpy(mac, dev->dev_addr, ETH_ALEN);
@@ -70,6 +65,11 @@ bool sluice_netdev_mac(const struct net_device *dev, u8 *mac)
 struct net_device *sluice_notifier_netdev(void *info)
 {
 	return netdev_notifier_info_to_dev(info);
+}
+
+struct ib_device *sluice_device_of(struct device *dev)
+{
+	return rdma_device_to_ibdev(dev);
 }
 
 bool sluice_device_try_get(struct ib_device *dev)

@@ -19,13 +19,13 @@ const char *sluice_netdev_name(const struct net_device *dev);
 unsigned int sluice_netdev_mtu(const struct net_device *dev);
 bool sluice_netdev_is_registered(const struct net_device *dev);
 bool sluice_netdev_is_up(const struct net_device *dev);
-bool sluice_netdev_is_ethernet(const struct net_device *dev);
 bool sluice_netdev_is_vlan(const struct net_device *dev);
 bool sluice_netdev_has_speed(const struct net_device *dev);
 bool sluice_netdev_mac(const struct net_device *dev, u8 *mac);
 struct net_device *sluice_notifier_netdev(void *info);
 
 bool sluice_device_try_get(struct ib_device *dev);
+struct ib_device *sluice_device_of(struct device *dev);
 struct ib_udata *sluice_attrs_udata(struct uverbs_attr_bundle *attrs);
 struct ib_ucontext *sluice_udata_context(struct ib_udata *udata);
 

@@ -18,11 +18,6 @@ impl Counter {
         Self(Atomic::new(0))
     }
 
-    /// Counts one more.
-    pub(crate) fn inc(&self) {
-        self.add(1);
-    }
-
     /// Counts `n` more.
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);

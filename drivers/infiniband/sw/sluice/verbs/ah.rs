@@ -17,8 +17,10 @@ use kernel::{
 /// An address handle.
 pub(crate) struct Ah {
     /// The address.
+    #[expect(dead_code, reason = "only datagrams need it")]
     pub(crate) attr: AhAttr,
     /// The protection domain.
+    #[expect(dead_code, reason = "only datagrams need it")]
     pub(crate) pd: Arc<Pd>,
 }
 

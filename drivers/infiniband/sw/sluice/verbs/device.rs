@@ -36,6 +36,7 @@ use crate::{
     transport::qp::Qp, //
 };
 use kernel::{
+    cpu::nr_cpu_ids,
     prelude::*,
     sync::{
         aref::ARef,
@@ -63,8 +64,11 @@ pub(crate) struct Device {
     pub(crate) keys: KeyTable,
     /// The queue pairs by their numbers.
     pub(crate) qps: Arc<Table<Arc<Qp>>>,
-    /// Where the queue pairs have their work done.
+    /// Where the queue pairs have their work done: one item for each processor at a time, so that
+    /// it is the order of the queue that decides who is next, and not the scheduler.
     pub(crate) workqueue: WorkQueue,
+    /// Where the queue pairs sleep off short waits.
+    pub(crate) naps: WorkQueue,
     /// What happens when something is taken away from a running transfer.
     pub(crate) policies: Policies,
     /// The counters.
@@ -79,7 +83,8 @@ impl Device {
                 handle,
                 keys: KeyTable::new()?,
                 qps: Arc::new(Table::new(FIRST_QPN, LAST_QPN)?, GFP_KERNEL)?,
-                workqueue: WorkQueue::new(c"sluice")?,
+                workqueue: WorkQueue::new(c"sluice", nr_cpu_ids())?,
+                naps: WorkQueue::new(c"sluice_naps", 0)?,
                 policies: Policies::new(),
                 counters: Counters::new(),
             },

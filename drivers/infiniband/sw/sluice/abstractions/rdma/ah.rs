@@ -35,10 +35,12 @@ pub(crate) struct AhAttr {
     /// The remote port.
     pub(crate) dgid: Gid,
     /// The local address, which the core found at `sgid_index`.
+    #[expect(dead_code, reason = "only packets on the wire need it")]
     pub(crate) sgid: Gid,
     /// The index of the local address in the table of the port.
     pub(crate) sgid_index: u8,
     /// The protocol, which follows from the local address.
+    #[expect(dead_code, reason = "only packets on the wire need it")]
     pub(crate) network: Network,
     /// The MAC address of the next hop, resolved by the core.
     pub(crate) dmac: [u8; 6],

@@ -14,8 +14,6 @@ use kernel::sync::Arc;
 pub(crate) struct CqInit {
     /// The least number of entries; at least one.
     pub(crate) cqe: u32,
-    /// The completion vector.
-    pub(crate) comp_vector: u32,
 }
 
 /// Which completion raises the event of an armed queue.

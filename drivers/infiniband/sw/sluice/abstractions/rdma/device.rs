@@ -148,7 +148,8 @@ impl Device {
     /// Whether it is registered, and stays so until the returned guard is dropped.
     pub(super) fn try_get_registered(&self) -> Option<Registered<'_>> {
         // SAFETY: `self` is valid.
-        unsafe { bindings::sluice_device_try_get(self.as_raw()) }.then_some(Registered(self))
+        // Not `then_some`: a guard that is made must have been got.
+        unsafe { bindings::sluice_device_try_get(self.as_raw()) }.then(|| Registered(self))
     }
 
     /// Unregisters the device, if it is registered, and returns when this is done, even if

@@ -5,6 +5,7 @@
 use super::{
     AhAttr,
     Arm,
+    Attribute,
     Counter,
     CqEvents,
     CqInit,
@@ -50,6 +51,9 @@ pub(crate) trait Driver: Sized + 'static {
     /// The counters of a device, in the order in which [`Driver::read_counters`] gives them.
     const COUNTERS: &'static [Counter];
 
+    /// The attributes of a device in sysfs.
+    const ATTRIBUTES: &'static [Attribute<Self::Device>];
+
     /// A device.
     type Device: Send + Sync + 'static;
     /// A protection domain.
@@ -75,11 +79,7 @@ pub(crate) trait Driver: Sized + 'static {
 
     /// Fills in the state of the port, which follows from the network device. That is [`None`]
     /// once it is going away. `attr` arrives with the speed and width set.
-    fn query_port(
-        device: &Arc<Self::Device>,
-        netdev: Option<&NetDevice>,
-        attr: &mut PortAttr,
-    );
+    fn query_port(device: &Arc<Self::Device>, netdev: Option<&NetDevice>, attr: &mut PortAttr);
 
     /// The partition key at `index`. `EINVAL` if there is none.
     fn query_pkey(device: &Arc<Self::Device>, index: u16) -> Result<u16>;

@@ -159,7 +159,7 @@ fn add<D: Driver>(name: &CStr, netdev: &NetDevice) -> Result {
     }
     // SAFETY: The device is complete. It has no DMA device: the core hands us kernel addresses.
     to_result(unsafe {
-        bindings::ib_register_device(core, name.as_ptr().cast(), core::ptr::null_mut())
+        bindings::ib_register_device(core, name.as_char_ptr(), core::ptr::null_mut())
     })?;
 
     // Now it is the core that deallocates it, and `unregister` that removes it from the list.
@@ -176,12 +176,15 @@ fn add<D: Driver>(name: &CStr, netdev: &NetDevice) -> Result {
     Ok(())
 }
 
+/// # Safety
+///
+/// May only be called by the core, as the `newlink` operation of a type of links.
 unsafe extern "C" fn newlink<D: Driver>(
     name: *const c_char,
     netdev: *mut bindings::net_device,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: The core gives us a string and a network device that are valid during the call.
+        // SAFETY: By the safety requirement the core gives us a string and a network device that are valid during the call.
         let (name, netdev) = unsafe { (CStr::from_char_ptr(name), NetDevice::from_raw(netdev)) };
         add::<D>(name, netdev)?;
         Ok(0)
@@ -248,7 +251,7 @@ impl<D: Driver> Registration<D> {
         unsafe { DEVICES.init() };
         let ops = KBox::pin(
             Opaque::new(bindings::rdma_link_ops {
-                type_: D::LINK_TYPE.as_ptr().cast(),
+                type_: D::LINK_TYPE.as_char_ptr(),
                 newlink: Some(newlink::<D>),
                 ..pin_init::zeroed()
             }),

@@ -40,7 +40,8 @@ impl AccessFlags {
     /// `EOPNOTSUPP` if there is a flag that [`Access`] does not know, unless it is one that a
     /// driver is free to ignore.
     pub(super) fn from_raw(flags: c_int) -> Result<Self> {
-        const IGNORED: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL;
+        const IGNORED: u32 = bindings::ib_access_flags_IB_ACCESS_OPTIONAL
+            | bindings::ib_access_flags_IB_ACCESS_HUGETLB;
 
         // CAST: Flags are bits.
         let flags = flags as u32 & !IGNORED;
@@ -59,10 +60,6 @@ impl AccessFlags {
 
 /// What a program asks for when it registers memory.
 pub(crate) struct MrInit {
-    /// Address of the first byte in the program's address space.
-    pub(crate) start: u64,
-    /// Length in bytes.
-    pub(crate) length: u64,
     /// The address by which work requests name the first byte.
     pub(crate) iova: u64,
     /// The rights.

@@ -8,8 +8,14 @@
 //! object has been created by the corresponding operation here, which succeeded, and has not been
 //! destroyed. "By the core's contract" means these rules.
 
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the contract is the same for all operations, and stands above"
+)]
+
 use super::{
     ah::AhAttr,
+    attributes::Attributes,
     cq::{
         Arm,
         CqEvents,
@@ -108,6 +114,7 @@ impl<D: Driver> Ops<D> {
         alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
         get_hw_stats: Some(Self::get_hw_stats),
         dealloc_driver: Some(Self::dealloc_driver),
+        device_group: Attributes::<D>::GROUP,
 
         alloc_ucontext: Some(Self::alloc_ucontext),
         dealloc_ucontext: Some(Self::dealloc_ucontext),
@@ -136,8 +143,7 @@ impl<D: Driver> Ops<D> {
         size_ib_ah: size_of::<AhObject<D>>(),
         size_ib_cq: size_of::<CqObject<D>>(),
         size_ib_qp: size_of::<QpObject<D>>(),
-        // SAFETY: The rest are optional functions, sizes, pointers and flags: zero is none.
-        ..unsafe { core::mem::zeroed() }
+        ..pin_init::zeroed()
     };
 
     /// The commands that the core lets programs use only if a driver says so.
@@ -150,7 +156,7 @@ impl<D: Driver> Ops<D> {
     /// # Safety
     ///
     /// `device` must be a device of ours, and valid.
-    unsafe fn device<'a>(device: *mut ib_device) -> &'a Arc<D::Device> {
+    pub(super) unsafe fn device<'a>(device: *mut ib_device) -> &'a Arc<D::Device> {
         // SAFETY: By the safety requirement. The value is there from before registration until
         // `dealloc_driver`.
         unsafe { DeviceObject::<D>::get(device.cast()) }
@@ -220,7 +226,8 @@ impl<D: Driver> Ops<D> {
             };
         }
         // SAFETY: By the safety requirement.
-        D::query_port(unsafe { Self::device(device) }, netdev.as_deref(), &mut attr);
+        let data = unsafe { Self::device(device) };
+        D::query_port(data, netdev.as_deref(), &mut attr);
         attr
     }
 
@@ -330,8 +337,8 @@ impl<D: Driver> Ops<D> {
         unsafe { context.close() };
     }
 
-    /// There is nothing to do: programs have mapped ordinary memory, which stays theirs. That this
-    /// operation exists is what lets a device go while programs use it.
+    // There is nothing to do: programs have mapped ordinary memory, which stays theirs. That this
+    // operation exists is what lets a device go while programs use it.
     unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut ib_ucontext) {}
 
     unsafe extern "C" fn mmap(
@@ -408,10 +415,8 @@ impl<D: Driver> Ops<D> {
             if attr.flags != 0 {
                 return Err(EOPNOTSUPP);
             }
-            let init = CqInit {
-                cqe: attr.cqe,
-                comp_vector: attr.comp_vector,
-            };
+            // Of completion vectors there is one, so there is nothing to choose.
+            let init = CqInit { cqe: attr.cqe };
             // SAFETY: The source is dropped at the latest when the object is destroyed.
             let source = unsafe { Source::new(cq) }?;
             let events = CqEvents(source.target());
@@ -604,8 +609,6 @@ impl<D: Driver> Ops<D> {
             let mr = KBox::<MrObject<D>>::new_uninit(GFP_KERNEL | __GFP_ZERO)?;
             let memory = UserMemory::pin(device, start, length.try_into()?, access)?;
             let init = MrInit {
-                start,
-                length,
                 iova,
                 access,
                 memory,

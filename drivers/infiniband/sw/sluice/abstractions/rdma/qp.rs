@@ -258,8 +258,6 @@ pub(crate) enum QpEvent {
     CommEstablished,
     /// The send queue has drained.
     SqDrained,
-    /// The last work request of its shared receive queue has been consumed.
-    LastWqeReached,
 }
 
 impl QpEvent {
@@ -270,7 +268,6 @@ impl QpEvent {
             Self::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
             Self::CommEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
             Self::SqDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-            Self::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         }
     }
 }

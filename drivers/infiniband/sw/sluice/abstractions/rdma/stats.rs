@@ -22,7 +22,7 @@ impl Counter {
     /// A counter called `name`.
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self(bindings::rdma_stat_desc {
-            name: name.as_ptr().cast(),
+            name: name.to_bytes_with_nul().as_ptr().cast(),
             ..pin_init::zeroed()
         })
     }

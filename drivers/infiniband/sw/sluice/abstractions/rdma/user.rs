@@ -207,11 +207,7 @@ impl UserCall<'_> {
         }
         // SAFETY: As above; the core copies that many initialised bytes.
         to_result(unsafe {
-            bindings::_ib_respond_udata(
-                self.udata.as_ptr(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-            )
+            bindings::_ib_respond_udata(self.udata.as_ptr(), bytes.as_ptr().cast(), bytes.len())
         })
     }
 }
