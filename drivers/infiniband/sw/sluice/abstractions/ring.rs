@@ -289,7 +289,10 @@ impl SendRing {
     /// Makes a ring for `entries` requests, each with up to `payload` bytes of gather list or
     /// inline data. May sleep.
     pub(crate) fn new(entries: u32, payload: usize) -> Result<Self> {
-        Ok(Self(Inbound::new(entries, size_of::<SendEntry>() + payload)?))
+        Ok(Self(Inbound::new(
+            entries,
+            size_of::<SendEntry>() + payload,
+        )?))
     }
 
     /// The memory to map into the program.

@@ -5,9 +5,19 @@
 use kernel::{
     bindings,
     prelude::*,
-    time::msecs_to_jiffies,
+    processor::cpu_relax,
+    time::{
+        msecs_to_jiffies,
+        Delta,
+        Instant,
+        Monotonic, //
+    },
     types::Opaque, //
 };
+
+/// How long to wait before going to sleep. Whoever makes the event happen is usually at it on
+/// another processor; to be put to sleep and woken costs up to a tick where others compete.
+const SPIN: Delta = Delta::from_micros(100);
 
 /// The pinned C object behind a [`Signal`].
 #[pin_data]
@@ -52,15 +62,26 @@ impl Signal {
         unsafe { bindings::complete_all(self.as_raw()) }
     }
 
+    /// Waits for the event for a moment without giving up the processor.
+    fn spin(&self) {
+        let start = Instant::<Monotonic>::now();
+        // SAFETY: `as_raw` is an initialised completion, by construction.
+        while !unsafe { bindings::completion_done(self.as_raw()) } && start.elapsed() < SPIN {
+            cpu_relax();
+        }
+    }
+
     /// Waits for the event, uninterruptibly. May sleep.
     pub fn wait(&self) {
+        self.spin();
         // SAFETY: `as_raw` is an initialised completion, by construction.
         unsafe { bindings::wait_for_completion(self.as_raw()) }
     }
 
     /// Waits for the event, at most `timeout_ms` milliseconds; `true` if it has happened. May
-    /// sleep, unless the time is 0.
+    /// sleep.
     pub fn wait_timeout(&self, timeout_ms: u32) -> bool {
+        self.spin();
         // SAFETY: `as_raw` is an initialised completion, by construction. The function returns
         // the jiffies that were left, at least 1 if the event has happened.
         unsafe {

@@ -17,11 +17,14 @@
 //! let value = entry.retire(entry.wait());      // nobody is inside any more
 //! ```
 
-use crate::teardown::gate::{
-    CloseMode,
-    Drained,
-    Gate,
-    Holder, //
+use crate::teardown::{
+    drain::Closable,
+    gate::{
+        CloseMode,
+        Drained,
+        Gate,
+        Holder, //
+    },
 };
 use core::{
     cell::UnsafeCell,
@@ -74,7 +77,7 @@ struct Inner {
 /// # Invariants
 ///
 /// Every non-null entry of the xarray is a live `Node<T>` owned by one [`Published`].
-pub struct Table<T> {
+pub(crate) struct Table<T> {
     inner: Pin<KBox<Inner>>,
     first: u32,
     last: u32,
@@ -88,7 +91,7 @@ unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 impl<T: Send + Sync + 'static> Table<T> {
     /// Creates an empty table for the indices `first..=last`. May sleep.
-    pub fn new(first: u32, last: u32) -> Result<Self> {
+    pub(crate) fn new(first: u32, last: u32) -> Result<Self> {
         let inner = KBox::pin_init(
             pin_init!(Inner {
                 xa <- Opaque::ffi_init(|slot| {
@@ -117,7 +120,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// # Errors
     ///
     /// `ENOSPC` if all indices are taken, `ENOMEM`.
-    pub fn reserve(self: &Arc<Self>) -> Result<Reserved<T>> {
+    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved<T>> {
         let mut index = 0;
         let limit = bindings::xa_limit {
             min: self.first,
@@ -155,7 +158,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 
     /// Finds the value at `index` and enters its gate. Never sleeps, takes no lock.
-    pub fn lookup(&self, index: u32) -> Option<Lease<T>> {
+    pub(crate) fn lookup(&self, index: u32) -> Option<Lease<T>> {
         let _rcu = rcu::read_lock();
         // SAFETY: `xa` is an initialised xarray; `xa_load()` may be called under the RCU read lock.
         let node = unsafe { bindings::xa_load(self.xa(), index as usize) };
@@ -171,6 +174,36 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 }
 
+impl<T: Send + Sync + 'static> Table<T> {
+    /// Finds the value with the lowest index from `from` on, and its index. Never sleeps, takes no
+    /// lock. Values that are being taken away are passed over.
+    pub(crate) fn lookup_from(&self, from: u32) -> Option<(u32, Lease<T>)> {
+        let mut index = from as usize;
+        loop {
+            {
+                let _rcu = rcu::read_lock();
+                // SAFETY: `xa` is an initialised xarray; it is searched under the RCU read lock,
+                // which the function takes itself, too.
+                let node = unsafe {
+                    bindings::xa_find(
+                        self.xa(),
+                        &mut index,
+                        self.last as usize,
+                        bindings::XA_PRESENT,
+                    )
+                };
+                NonNull::new(node)?;
+            }
+            // CAST: `last` is a `u32`.
+            let found = index as u32;
+            if let Some(lease) = self.lookup(found) {
+                return Some((found, lease));
+            }
+            index += 1;
+        }
+    }
+}
+
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
         // SAFETY: every `Published` and `Reserved` holds a reference to the table, so no entry is
@@ -180,7 +213,7 @@ impl<T> Drop for Table<T> {
 }
 
 /// An index that nobody else can get, without a value. Given back on drop.
-pub struct Reserved<T: Send + Sync + 'static> {
+pub(crate) struct Reserved<T: Send + Sync + 'static> {
     table: Arc<Table<T>>,
     index: u32,
     rounds: u32,
@@ -188,17 +221,17 @@ pub struct Reserved<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> Reserved<T> {
     /// The index.
-    pub fn index(&self) -> u32 {
+    pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
     /// In which round of the table the index was handed out; changes whenever an index is reused.
-    pub fn round(&self) -> u32 {
+    pub(crate) fn round(&self) -> u32 {
         self.rounds
     }
 
     /// Puts `value` in the table, behind `gate`, which must be open. May sleep.
-    pub fn publish(self, gate: Gate, value: T) -> Result<Published<T>> {
+    pub(crate) fn publish(self, gate: Gate, value: T) -> Result<Published<T>> {
         let node = KBox::new(
             Node {
                 rcu: UnsafeCell::new(bindings::callback_head::default()),
@@ -240,7 +273,7 @@ impl<T: Send + Sync + 'static> Drop for Reserved<T> {
 /// # Invariants
 ///
 /// `node` is live, and `value` in it is present.
-pub struct Published<T: Send + Sync + 'static> {
+pub(crate) struct Published<T: Send + Sync + 'static> {
     slot: ManuallyDrop<Reserved<T>>,
     node: NonNull<Node<T>>,
 }
@@ -256,48 +289,11 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { self.node.as_ref() }
     }
 
-    /// The index under which the value is found.
-    pub fn index(&self) -> u32 {
-        self.slot.index
-    }
-
-    /// Unpublishes the value and closes its gate: lookups fail from here on. Never sleeps.
-    ///
-    /// The index stays taken. Idempotent; closing a drain with [`CloseMode::Cancel`] cuts it short.
-    pub fn close(&self, mode: CloseMode) -> bool {
-        // SAFETY: `xa` is an initialised xarray. Storing null at an index that is in use keeps it
-        // reserved and needs no memory.
-        unsafe {
-            bindings::xa_store(
-                self.slot.table.xa(),
-                self.slot.index as usize,
-                core::ptr::null_mut(),
-                bindings::GFP_ATOMIC,
-            );
-        }
-        self.node().gate.close(mode)
-    }
-
-    /// Whether somebody is inside.
-    pub fn is_drained(&self) -> bool {
-        self.node().gate.is_drained()
-    }
-
-    /// Waits until nobody is inside. The gate must have been closed. May sleep.
-    pub fn wait(&self) -> Drained {
-        self.node().gate.wait()
-    }
-
-    /// Like [`Published::wait`], for at most `timeout_ms` milliseconds.
-    pub fn wait_timeout(&self, timeout_ms: u32) -> Option<Drained> {
-        self.node().gate.wait_timeout(timeout_ms)
-    }
-
     /// Takes the value back and gives the index up. Never sleeps.
     ///
     /// The memory of the table's node is freed after a grace period, which this call does not wait
     /// for.
-    pub fn retire(self, drained: Drained) -> T {
+    pub(crate) fn retire(self, drained: Drained) -> T {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used or dropped after this line's call.
         unsafe { this.retire_in_place(drained) }
@@ -317,6 +313,40 @@ impl<T: Send + Sync + 'static> Published<T> {
         // are about to be refused refers to it. The callback frees it once.
         unsafe { bindings::call_rcu(head, Some(free_node::<T>)) };
         value
+    }
+}
+
+impl<T: Send + Sync + 'static> Closable for Published<T> {
+    /// Unpublishes the value and closes its gate: lookups fail from here on. Never sleeps.
+    ///
+    /// The index stays taken. Idempotent; closing a drain with [`CloseMode::Cancel`] cuts it short.
+    fn close(&self, mode: CloseMode) -> bool {
+        // SAFETY: `xa` is an initialised xarray. Storing null at an index that is in use keeps it
+        // reserved and needs no memory.
+        unsafe {
+            bindings::xa_store(
+                self.slot.table.xa(),
+                self.slot.index as usize,
+                core::ptr::null_mut(),
+                bindings::GFP_ATOMIC,
+            );
+        }
+        self.node().gate.close(mode)
+    }
+
+    /// Whether somebody is inside.
+    fn is_drained(&self) -> bool {
+        self.node().gate.is_drained()
+    }
+
+    /// Waits until nobody is inside. The gate must have been closed. May sleep.
+    fn wait(&self) -> Drained {
+        self.node().gate.wait()
+    }
+
+    /// Like [`Closable::wait`], for at most `timeout_ms` milliseconds.
+    fn wait_timeout(&self, timeout_ms: u32) -> Option<Drained> {
+        self.node().gate.wait_timeout(timeout_ms)
     }
 }
 
@@ -348,7 +378,7 @@ unsafe extern "C" fn free_node<T>(head: *mut bindings::callback_head) {
 ///
 /// `holder` was obtained from the gate of `node`. So the node is live and its value present until
 /// it is given back.
-pub struct Lease<T> {
+pub(crate) struct Lease<T> {
     node: NonNull<Node<T>>,
     holder: ManuallyDrop<Holder>,
 }
@@ -360,7 +390,7 @@ unsafe impl<T: Send + Sync> Sync for Lease<T> {}
 
 impl<T> Lease<T> {
     /// Whether the value is being taken away: the holder must let go at its next boundary.
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         // SAFETY: by the type invariant the node is live.
         unsafe { self.node.as_ref() }.gate.is_cancelled()
     }

@@ -20,7 +20,7 @@ use kernel::{
 };
 
 /// An unbound workqueue that can be relied on under memory pressure; drained and freed on drop.
-pub struct WorkQueue(ptr::NonNull<bindings::workqueue_struct>);
+pub(crate) struct WorkQueue(ptr::NonNull<bindings::workqueue_struct>);
 
 // SAFETY: a workqueue may be used from and destroyed on any thread.
 unsafe impl Send for WorkQueue {}
@@ -28,14 +28,16 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Allocates a workqueue. May sleep.
-    pub fn new(name: &'static CStr) -> Result<Self> {
+    /// Allocates a workqueue on which at most `max_active` items run at the same time, the others
+    /// in the order in which they were queued; 0 stands for the kernel's default. May sleep.
+    pub(crate) fn new(name: &'static CStr, max_active: u32) -> Result<Self> {
+        let max_active = max_active.try_into().map_err(|_| EINVAL)?;
         // SAFETY: the format takes one string, which is null-terminated.
         let wq = unsafe {
             bindings::alloc_workqueue_noprof(
                 c"%s".as_ptr().cast(),
                 bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
-                0,
+                max_active,
                 name.as_char_ptr(),
             )
         };
@@ -51,8 +53,8 @@ impl Drop for WorkQueue {
     }
 }
 
-/// What a [`Task`] runs.
-pub trait Run: Send + Sync + 'static {
+/// What a [`Task`] runs. `ID` tells several tasks of one object apart.
+pub(crate) trait Run<const ID: u64 = 0>: Send + Sync + 'static {
     /// Runs in process context on the task's workqueue; never twice at a time for one task.
     fn run(self: Arc<Self>);
 }
@@ -70,18 +72,18 @@ struct Inner<T> {
 /// # Invariants
 ///
 /// While the work is queued, it owns a reference to `inner` and one to the target.
-pub struct Task<T: Run> {
+pub(crate) struct Task<T: Run<ID>, const ID: u64 = 0> {
     inner: Arc<Inner<T>>,
 }
 
 // SAFETY: `Inner` is synchronised by the workqueue and an atomic; `T` is `Send + Sync` by `Run`.
-unsafe impl<T: Run> Send for Task<T> {}
+unsafe impl<T: Run<ID>, const ID: u64> Send for Task<T, ID> {}
 // SAFETY: as above.
-unsafe impl<T: Run> Sync for Task<T> {}
+unsafe impl<T: Run<ID>, const ID: u64> Sync for Task<T, ID> {}
 
-impl<T: Run> Task<T> {
+impl<T: Run<ID>, const ID: u64> Task<T, ID> {
     /// Creates a task that is not queued. May sleep.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let inner = Arc::pin_init(
             pin_init!(Inner {
                 dwork <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
@@ -115,7 +117,7 @@ impl<T: Run> Task<T> {
     /// if it is queued already, its time becomes that. Any context.
     ///
     /// A task serves one object for its whole life: a call with another target does nothing.
-    pub fn queue(&self, queue: &WorkQueue, target: &Arc<T>, delay_ms: u32) {
+    pub(crate) fn queue(&self, queue: &WorkQueue, target: &Arc<T>, delay_ms: u32) {
         let raw = Arc::into_raw(target.clone()).cast_mut();
         let known = self.inner.target.compare_exchange(
             ptr::null_mut(),
@@ -150,7 +152,7 @@ impl<T: Run> Task<T> {
     /// Takes the task off its queue, or waits until it has run. May sleep.
     ///
     /// Must not be called from the task itself. Does not keep others from queueing it again.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         // SAFETY: `dwork` is initialised.
         if unsafe { bindings::cancel_delayed_work_sync(self.inner.dwork.get()) } {
             // SAFETY: by the type invariant the work that was cancelled owned both references.

@@ -31,6 +31,14 @@ impl Quantum {
         }
     }
 
+    /// A visit that only passes a boundary, at which something has to be cut.
+    pub(crate) const fn none() -> Self {
+        Self {
+            bytes: 0,
+            requests: 0,
+        }
+    }
+
     /// Whether the visit is over.
     pub(crate) fn is_used_up(&self) -> bool {
         self.bytes == 0 || self.requests == 0

@@ -46,6 +46,10 @@ pub(crate) enum Cut {
     RemoteKey,
 }
 
+/// The proof that a boundary has been passed: what a burst is executed against.
+#[must_use]
+pub(crate) struct Cleared(());
+
 /// The data movement of one message between two queue pairs of this device.
 ///
 /// Holds a pass of either queue pair from its start to its end, so a teardown of either waits for
@@ -85,8 +89,8 @@ impl Transfer {
         self.landed == self.length
     }
 
-    /// The boundary: decides whether another burst may run.
-    fn boundary(&self, local: &SpanList, remote: &SpanList) -> Result<(), Cut> {
+    /// The boundary: decides whether another burst may run. Never sleeps.
+    pub(crate) fn boundary(&self, local: &SpanList, remote: &SpanList) -> Result<Cleared, Cut> {
         if self.own.is_cancelled() {
             Err(Cut::OwnQp)
         } else if self.peer.is_cancelled() {
@@ -96,21 +100,21 @@ impl Transfer {
         } else if remote.is_cancelled() {
             Err(Cut::RemoteKey)
         } else {
-            Ok(())
+            Ok(Cleared(()))
         }
     }
 
-    /// Passes a boundary and moves one burst; counts it in `quantum`. Never sleeps.
+    /// Moves one burst, for which a boundary has been passed; counts it in `quantum`. Never sleeps.
     ///
     /// `local` is the requester's list, `remote` the responder's; `ring` holds the inline data.
     pub(crate) fn burst(
         &mut self,
+        _cleared: Cleared,
         local: &mut SpanList,
         remote: &mut SpanList,
         ring: &SendRing,
         quantum: &mut Quantum,
     ) -> Result<(), Cut> {
-        self.boundary(local, remote)?;
         let n = min(self.burst, self.length - self.landed);
         // The lists were checked against the length of the message when it started; should they
         // fall short all the same, the side that does is at fault.

@@ -134,6 +134,8 @@ impl Gate {
     }
 
     /// Whether the gate is closed and nobody is inside.
+    ///
+    /// True before those who wait go on; not a proof, so nothing is taken apart on it.
     pub fn is_drained(&self) -> bool {
         let seen = self.state.load(Ordering::Acquire);
         seen & CLOSED != 0 && seen / HOLDER == 0
@@ -160,8 +162,9 @@ impl Gate {
 
     /// Begins a new life: opens the gate again, against the proof that the old one is over.
     ///
-    /// The caller must have made sure that no other waiter of the old life is left; the owner of
-    /// the gate serialises its teardowns for that.
+    /// There must be no other waiter of the old life left, and nobody who may close the gate at the
+    /// same time. The owner of the gate sees to that: teardowns of its own are serialised, and who
+    /// else closes it does so as a holder, of whom none is left.
     pub fn reopen(&self, _drained: Drained) {
         self.empty.reset();
         self.state.store(0, Ordering::Release);

@@ -9,23 +9,39 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    drain,
+    drain::drain,
     gate::Drained, //
 };
 use crate::{
     abstractions::rdma::QpState,
-    transport::qp::{
-        Ending,
-        Qp, //
+    transport::{
+        path::local::find_peer,
+        qp::{
+            Ending,
+            Qp, //
+        },
     },
 };
+use kernel::sync::Arc;
 
 /// Closes the gate of `qp` as the device's policy says, and waits for the transfers inside.
-fn close(qp: &Qp, ending: Ending) -> Drained {
+fn close(qp: &Arc<Qp>, ending: Ending) -> Drained {
     qp.set_ending(ending);
     let device = qp.device();
     let policies = &device.policies;
-    let (drained, outcome) = drain(qp.gate(), policies.reset(), policies.drain_timeout_ms());
+    let (drained, outcome) = drain(
+        qp.gate(),
+        policies.reset(),
+        policies.drain_timeout_ms(),
+        || {
+            qp.hasten();
+            // What the peer has under way with this queue pair is in the peer's hands.
+            let peer = find_peer(qp, qp.dest_qpn());
+            if let Some(peer) = peer {
+                peer.hasten();
+            }
+        },
+    );
     if outcome.past_deadline {
         device.counters.drains_past_deadline.add(1);
     }
@@ -34,7 +50,7 @@ fn close(qp: &Qp, ending: Ending) -> Drained {
 
 /// Takes `qp` to ERR. When this returns, everything that had been posted has completed, and no
 /// byte moves for it any more.
-pub(crate) fn to_error(qp: &Qp) {
+pub(crate) fn to_error(qp: &Arc<Qp>) {
     let _drained = close(qp, Ending::Error);
     qp.set_state(QpState::Err);
     qp.flush();
@@ -43,7 +59,7 @@ pub(crate) fn to_error(qp: &Qp) {
 /// Takes `qp` to RESET. When this returns, nothing of its old life is left: no transfer, no work
 /// request, no timer; no completion of it will appear any more. The gate is open for the next
 /// life, though nothing is admitted before the state allows it.
-pub(crate) fn to_reset(qp: &Qp) {
+pub(crate) fn to_reset(qp: &Arc<Qp>) {
     let drained = close(qp, Ending::Silent);
     qp.set_state(QpState::Reset);
     qp.stop_visits();
@@ -53,7 +69,7 @@ pub(crate) fn to_reset(qp: &Qp) {
 }
 
 /// Destroys `qp`: as RESET, for good. Others may still refer to the object, but find it closed.
-pub(crate) fn destroy(qp: &Qp) {
+pub(crate) fn destroy(qp: &Arc<Qp>) {
     let roots = qp.roots.lock().take();
     let _drained = close(qp, Ending::Silent);
     qp.set_state(QpState::Reset);

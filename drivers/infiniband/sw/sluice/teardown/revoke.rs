@@ -4,12 +4,11 @@
 
 #![forbid(unsafe_code)]
 
-use super::drain;
+use super::drain::drain;
 use crate::{
     abstractions::table::Published,
     keys::Region,
-    observe::counters::Counters,
-    teardown::policy::Policies, //
+    verbs::Device, //
 };
 
 /// Unpublishes `region`, waits until no transfer touches it any more, and unpins its memory.
@@ -17,8 +16,22 @@ use crate::{
 /// When this returns, not one byte of the region will be read or written under its key again
 /// (invariant I1). Waits at most for the drain time-out and one burst per holder; does not wait
 /// for an RCU grace period. May sleep.
-pub(crate) fn revoke(region: Published<Region>, policies: &Policies, counters: &Counters) {
-    let (drained, outcome) = drain(&region, policies.revoke(), policies.drain_timeout_ms());
+pub(crate) fn revoke(region: Published<Region>, device: &Device) {
+    let policies = &device.policies;
+    let counters = &device.counters;
+    let (drained, outcome) = drain(
+        &region,
+        policies.revoke(),
+        policies.drain_timeout_ms(),
+        || {
+            // A region does not know who uses it. Whoever does and has to let go does so here.
+            let mut next = 0;
+            while let Some((qpn, qp)) = device.qps.lookup_from(next) {
+                qp.hasten();
+                next = qpn + 1;
+            }
+        },
+    );
     if outcome.waited {
         counters.revokes_waited.add(1);
     }

@@ -71,12 +71,23 @@ use kernel::{
     sync::{
         Arc,
         Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     }, //
 };
 
 /// How often a queue pair in the error state looks for work requests to flush. The user ABI has no
 /// doorbell for the receive queue, so nothing tells that one was posted there.
 const FLUSH_POLL_MS: u32 = 20;
+
+/// The task of a queue pair that sleeps off short waits.
+const NAP: u64 = 1;
+
+/// Waits below this are slept off, to the microsecond; a receiver that is not ready may ask for as
+/// little as ten.
+const SHORT_WAIT: Delta = Delta::from_millis(10);
 
 /// Why the present life of a queue pair ends. The first cause is kept, but for the consumer's own
 /// RESET and destroy, after which nothing is reported.
@@ -107,6 +118,7 @@ pub(crate) struct Qp {
     established: AtomicBool,
     gate: Gate,
     task: Task<Qp>,
+    nap: Task<Qp, NAP>,
     #[pin]
     pub(crate) attrs: Mutex<QpAttr>,
     #[pin]
@@ -118,12 +130,12 @@ pub(crate) struct Qp {
     pub(crate) roots: Mutex<Option<Roots>>,
 }
 
-/// What makes a queue pair reachable.
+/// What makes a queue pair reachable; kept for what dropping it does.
 pub(crate) struct Roots {
     /// Its number.
-    pub(crate) entry: Published<Arc<Qp>>,
+    pub(crate) _entry: Published<Arc<Qp>>,
     /// Its rings, for the program.
-    pub(crate) rings: [Mapping; 2],
+    pub(crate) _rings: [Mapping; 2],
 }
 
 /// What a queue pair is created from.
@@ -145,6 +157,7 @@ impl Qp {
     pub(crate) fn new(parts: QpParts) -> Result<Arc<Self>> {
         let gate = Gate::new(Signal::new()?);
         let task = Task::new()?;
+        let nap = Task::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 device: parts.device,
@@ -160,6 +173,7 @@ impl Qp {
                 established: AtomicBool::new(false),
                 gate,
                 task,
+                nap,
                 attrs <- new_mutex!(QpAttr::default(), "Qp::attrs"),
                 requester <- new_mutex!(parts.requester, "Qp::requester"),
                 responder <- new_mutex!(parts.responder, "Qp::responder"),
@@ -268,8 +282,32 @@ impl Qp {
         self.task.queue(&self.device.workqueue, self, delay_ms);
     }
 
-    /// Stops the visits of the workqueue. May sleep; not for the workqueue itself.
+    /// Cuts the message that is under way if it has to be cut and waits for a visit, so that a
+    /// teardown does not have to wait for the turn of the queue pair. Somebody who is at it just
+    /// now comes to the boundary without help. May sleep for a lock.
+    pub(crate) fn hasten(self: &Arc<Self>) {
+        let Some(mut requester) = self.requester.try_lock() else {
+            return;
+        };
+        if requester.has_to_cut() {
+            let next = requester.run(self, &mut Quantum::none());
+            drop(requester);
+            self.visit_over(next);
+        }
+    }
+
+    /// The queue pair that this one is connected to, or has been.
+    pub(crate) fn dest_qpn(&self) -> u32 {
+        self.requester.lock().terms.dest_qpn
+    }
+
+    /// Stops the visits of the workqueue, in the reset state. May sleep; not for the workqueue
+    /// itself.
     pub(crate) fn stop_visits(&self) {
+        // In the reset state, a visit has nothing to wait for; but one that began before may have
+        // asked for a nap, and a nap ends with a visit.
+        self.task.cancel();
+        self.nap.cancel();
         self.task.cancel();
     }
 
@@ -316,6 +354,7 @@ impl Qp {
             }
         }
         match self.requester.try_lock() {
+            Some(requester) if requester.is_visit_due() => (),
             Some(mut requester) => {
                 let next = requester.run(self, &mut Quantum::doorbell());
                 drop(requester);
@@ -337,7 +376,10 @@ impl Qp {
         match next {
             Next::Idle => (),
             Next::Again => self.kick(0),
-            Next::After(delay_ms) => self.kick(delay_ms),
+            // A workqueue counts in ticks; what is shorter than a few of them is slept off.
+            Next::After(wait) if wait < SHORT_WAIT => self.nap.queue(&self.device.naps, self, 0),
+            // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of milliseconds.
+            Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
         }
     }
 
@@ -374,5 +416,15 @@ impl Run for Qp {
     fn run(self: Arc<Self>) {
         let next = self.requester.lock().run(&self, &mut Quantum::work());
         self.visit_over(next);
+    }
+}
+
+impl Run<NAP> for Qp {
+    fn run(self: Arc<Self>) {
+        let wait = self.requester.lock().time_to_wait();
+        if let Some(wait) = wait {
+            fsleep(wait.min(SHORT_WAIT));
+        }
+        self.kick(0);
     }
 }

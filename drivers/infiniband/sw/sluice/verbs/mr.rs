@@ -39,10 +39,7 @@ pub(crate) struct Mr {
 
 impl Mr {
     /// Gives pinned memory its keys. The lkey and the rkey are the same.
-    pub(super) fn register(
-        pd: &Arc<Pd>,
-        init: MrInit,
-    ) -> Result<(Arc<Self>, MrKeys)> {
+    pub(super) fn register(pd: &Arc<Pd>, init: MrInit) -> Result<(Arc<Self>, MrKeys)> {
         let device = &pd.device;
         let (region, key) = device
             .keys
@@ -67,7 +64,7 @@ impl Mr {
     pub(super) fn deregister(&self) {
         let region = self.region.lock().take();
         if let Some(region) = region {
-            revoke(region, &self.device.policies, &self.device.counters);
+            revoke(region, &self.device);
         }
     }
 }

@@ -153,8 +153,8 @@ pub(super) fn create(
     })?;
     let entry = slot.publish(Gate::new(Signal::new()?), qp.clone())?;
     *qp.roots.lock() = Some(Roots {
-        entry,
-        rings: [send_mapping, recv_mapping],
+        _entry: entry,
+        _rings: [send_mapping, recv_mapping],
     });
     Ok((qp, caps))
 }

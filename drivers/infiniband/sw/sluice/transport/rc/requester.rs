@@ -72,8 +72,8 @@ pub(crate) enum Next {
     Idle,
     /// Another visit, after those of other queue pairs.
     Again,
-    /// Another visit after this many milliseconds.
-    After(u32),
+    /// Another visit after this time.
+    After(Delta),
 }
 
 /// What is to follow a step.
@@ -137,6 +137,8 @@ pub(crate) struct Requester {
     peer: Option<Arc<Qp>>,
     lists: KBox<Lists>,
     active: Option<Active>,
+    /// Whether the workqueue is going to visit anyway.
+    visit_due: bool,
     pub(super) wait: Option<Wait>,
     pub(super) retries_used: u8,
     pub(super) rnr_retries_used: u8,
@@ -160,6 +162,7 @@ impl Requester {
                 GFP_KERNEL,
             )?,
             active: None,
+            visit_due: false,
             wait: None,
             retries_used: 0,
             rnr_retries_used: 0,
@@ -169,6 +172,7 @@ impl Requester {
     /// Forgets the connection and all that is posted; returns how many requests that were.
     pub(crate) fn reset(&mut self) -> u32 {
         self.drop_active();
+        self.visit_due = false;
         self.peer = None;
         self.wait = None;
         self.tell_drained = false;
@@ -176,13 +180,35 @@ impl Requester {
         self.ring.discard()
     }
 
+    /// Whether a message is on its way that has to be cut at the boundary that it has come to.
+    pub(crate) fn has_to_cut(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| {
+            let Lists { local, remote } = &*self.lists;
+            active.transfer.boundary(local, remote).is_err()
+        })
+    }
+
     /// Whether a message is on its way.
     pub(crate) fn is_busy(&self) -> bool {
         self.active.is_some()
     }
 
+    /// Whether the workqueue is going to visit anyway. A doorbell then has nothing to do; if it
+    /// did, it would take more than the queue pair's share.
+    pub(crate) fn is_visit_due(&self) -> bool {
+        self.visit_due
+    }
+
     /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
+    ///
+    /// The caller sees to what is to follow.
     pub(crate) fn run(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+        let next = self.work(qp, quantum);
+        self.visit_due = !matches!(next, Next::Idle);
+        next
+    }
+
+    fn work(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
         if self.active.is_none() {
             if let Some(next) = self.rest(qp) {
                 return next;
@@ -218,17 +244,19 @@ impl Requester {
             }
             _ => return Some(Next::Idle),
         }
-        if let Some(wait) = &self.wait {
-            let Some(until) = wait.until else {
-                return Some(Next::Idle);
-            };
-            let left = until - Instant::now();
-            if left > Delta::ZERO {
-                // CAST: the longest time, that of acknowledge timeout 31, has 24 bits of it.
-                return Some(Next::After(left.as_millis_ceil() as u32));
-            }
+        if self.wait.as_ref().is_some_and(|wait| wait.until.is_none()) {
+            return Some(Next::Idle);
+        }
+        if let Some(left) = self.time_to_wait() {
+            return Some(Next::After(left));
         }
         (self.ring.pending() == 0).then_some(Next::Idle)
+    }
+
+    /// How long the oldest request has still to wait, if it has to and there is an end to it.
+    pub(crate) fn time_to_wait(&self) -> Option<Delta> {
+        let left = self.wait.as_ref()?.until? - Instant::now();
+        (left > Delta::ZERO).then_some(left)
     }
 
     /// The peer, remembered until it fails to answer.
@@ -249,31 +277,51 @@ impl Requester {
         self.rnr_retries_used = 0;
     }
 
-    /// Starts the oldest request, or moves one burst of it, and ends it after the last.
+    /// Carries the oldest request on: starts it, moves its bytes as far as the quantum goes, and
+    /// ends it after the last.
     fn step(
         &mut self,
         qp: &Arc<Qp>,
         mut other: Option<(&Arc<Qp>, &mut Responder)>,
         quantum: &mut Quantum,
     ) -> Step {
-        if self.active.is_none() {
-            let Some(wqe) = self.ring.peek() else {
-                return Step::Stop(Next::Idle);
-            };
-            quantum.use_request();
-            if let Some(status) = self.wait.take().and_then(|wait| wait.give_up) {
-                return self.settle(qp, &wqe, Outcome::Failed(status));
-            }
-            let other = other.as_mut().map(|(peer, responder)| (*peer, &mut **responder));
-            match self.start(qp, &wqe, other) {
-                Ok(active) => self.active = Some(active),
-                Err(outcome) => {
-                    self.drop_active();
-                    return self.settle(qp, &wqe, outcome);
+        let mut active = match self.active.take() {
+            Some(active) => active,
+            None => {
+                let Some(wqe) = self.ring.peek() else {
+                    return Step::Stop(Next::Idle);
+                };
+                quantum.use_request();
+                if let Some(status) = self.wait.take().and_then(|wait| wait.give_up) {
+                    return self.settle(qp, &wqe, Outcome::Failed(status));
+                }
+                let peer = other
+                    .as_mut()
+                    .map(|(qp, responder)| (*qp, &mut **responder));
+                match self.start(qp, &wqe, peer) {
+                    Ok(active) => active,
+                    Err(outcome) => {
+                        self.drop_active();
+                        return self.settle(qp, &wqe, outcome);
+                    }
                 }
             }
+        };
+        let Lists { local, remote } = &mut *self.lists;
+        let mut end = Ok(());
+        while !active.transfer.is_complete() && end.is_ok() {
+            end = match active.transfer.boundary(local, remote) {
+                Err(cut) => Err(cut),
+                Ok(_) if quantum.is_used_up() => {
+                    self.active = Some(active);
+                    return Step::Stop(Next::Again);
+                }
+                Ok(cleared) => active
+                    .transfer
+                    .burst(cleared, local, remote, &self.ring, quantum),
+            };
         }
-        self.advance(qp, other, quantum)
+        self.finish(qp, other, active, end)
     }
 
     /// Validates a request, gathers its memory, and has the peer accept it.
@@ -363,33 +411,22 @@ impl Requester {
         }
     }
 
-    /// Moves one burst of the active request, and ends it after the last.
-    fn advance(
+    /// Ends a message at both ends.
+    fn finish(
         &mut self,
         qp: &Arc<Qp>,
         other: Option<(&Arc<Qp>, &mut Responder)>,
-        quantum: &mut Quantum,
+        active: Active,
+        end: Result<(), Cut>,
     ) -> Step {
-        let Some(mut active) = self.active.take() else {
-            return Step::Continue;
-        };
-        let Lists { local, remote } = &mut *self.lists;
-        let moved = if active.transfer.is_complete() {
-            Ok(())
-        } else {
-            active.transfer.burst(local, remote, &self.ring, quantum)
-        };
-        if moved.is_ok() && !active.transfer.is_complete() {
-            self.active = Some(active);
-            return Step::Continue;
-        }
-        local.clear();
-        remote.clear();
+        self.lists.local.clear();
+        self.lists.remote.clear();
+        active.transfer.count_end(end, &qp.device().counters);
         // An active transfer holds a pass of the peer, which therefore exists and is remembered.
         let Some((peer, responder)) = other else {
             return self.settle(qp, &active.wqe, Outcome::Refused(Refusal::Silence));
         };
-        let outcome = match moved {
+        let outcome = match end {
             Ok(()) => {
                 let arrival = self.arrival(qp, &active.request, active.length);
                 let packets = arrival.packets;
@@ -410,7 +447,6 @@ impl Requester {
                 active.recv,
             ))),
         };
-        active.transfer.count_end(moved, &qp.device().counters);
         // The passes in `active` outlive the completions: a teardown of either queue pair returns
         // only after these are in their queues.
         self.settle(qp, &active.wqe, outcome)

@@ -315,7 +315,11 @@ impl Responder {
             // CAST: a message has at most 2^31 bytes.
             byte_len: arrival.length as u32,
             imm: request.imm.unwrap_or(0),
-            wc_flags: if request.imm.is_some() { WC_WITH_IMM } else { 0 },
+            wc_flags: if request.imm.is_some() {
+                WC_WITH_IMM
+            } else {
+                0
+            },
             src_qp: arrival.from,
             ..recv_completion(&wqe, qp.qpn(), Status::Success)
         };
