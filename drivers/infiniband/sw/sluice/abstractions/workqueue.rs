@@ -35,7 +35,7 @@ impl WorkQueue {
         // SAFETY: the format takes one string, which is null-terminated.
         let wq = unsafe {
             bindings::alloc_workqueue_noprof(
-                c"%s".as_ptr().cast(),
+                c"%s".as_char_ptr(),
                 bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
                 max_active,
                 name.as_char_ptr(),
@@ -94,14 +94,14 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
                             ptr::addr_of_mut!((*slot).work),
                             Some(Self::work_func),
                             false,
-                            c"sluice_task".as_ptr().cast(),
+                            c"sluice_task".as_char_ptr(),
                             kernel::static_lock_class!().as_ptr(),
                         );
                         bindings::timer_init_key(
                             ptr::addr_of_mut!((*slot).timer),
                             Some(bindings::delayed_work_timer_fn),
                             bindings::TIMER_IRQSAFE,
-                            c"sluice_task_timer".as_ptr().cast(),
+                            c"sluice_task_timer".as_char_ptr(),
                             kernel::static_lock_class!().as_ptr(),
                         );
                     }
@@ -127,17 +127,19 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
         );
         let foreign = known.is_err_and(|other| other != raw);
         let inner = Arc::into_raw(self.inner.clone());
-        // SAFETY: `dwork` is initialised, and alive while queued because the queue owns `inner`;
-        // the queue is alive by the reference.
-        let queued = !foreign
-            && unsafe {
-                !bindings::mod_delayed_work_on(
+        let mut queued = false;
+        if !foreign {
+            // SAFETY: `dwork` is initialised, and alive while queued because the queue owns
+            // `inner`; the queue is alive by the reference.
+            queued = !unsafe {
+                bindings::mod_delayed_work_on(
                     bindings::wq_misc_consts_WORK_CPU_UNBOUND as i32,
                     queue.0.as_ptr(),
                     (*inner).dwork.get(),
                     msecs_to_jiffies(delay_ms),
                 )
             };
+        }
         // INVARIANT: newly queued work takes over both references; work that was queued already
         // owns a pair, and the one made here is given back.
         if !queued {
@@ -163,9 +165,13 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
         }
     }
 
+    /// Runs the task.
+    ///
+    /// # Safety
+    ///
+    /// `work` must be that of an `Inner<T>` which was queued by `Task::queue`, and about to run.
     unsafe extern "C" fn work_func(work: *mut bindings::work_struct) {
-        // SAFETY: only called by the workqueue for the work of an `Inner<T>` that was queued by
-        // `Task::queue`, so the work hands its two references over to this function.
+        // SAFETY: by the requirement on the caller; the work hands its two references over.
         unsafe {
             let dwork = container_of!(work, bindings::delayed_work, work);
             let inner = container_of!(Opaque::cast_from(dwork), Inner<T>, dwork);

@@ -48,7 +48,7 @@ impl<D: Driver> Attributes<D> {
     pub(super) const GROUP: &'static bindings::attribute_group = &bindings::attribute_group {
         __bindgen_anon_2: bindings::attribute_group__bindgen_ty_2 {
             // The core only reads the list, though its type does not say so.
-            attrs: Self::POINTERS as *const _ as *mut *mut bindings::attribute,
+            attrs: core::ptr::from_ref(Self::POINTERS).cast_mut().cast(),
         },
         // SAFETY: The rest are optional functions and pointers: zero is none.
         ..unsafe { core::mem::zeroed() }
@@ -77,7 +77,7 @@ impl<D: Driver> Attributes<D> {
         let mut i = 0;
         while i < D::ATTRIBUTES.len() {
             let attribute = &D::ATTRIBUTES[i];
-            entries[i].raw.attr.name = attribute.name.as_ptr().cast();
+            entries[i].raw.attr.name = attribute.name.to_bytes_with_nul().as_ptr().cast();
             entries[i].raw.attr.mode = 0o644;
             entries[i].raw.__bindgen_anon_1.show = Some(Self::show);
             entries[i].raw.__bindgen_anon_2.store = Some(Self::store);
@@ -97,15 +97,19 @@ impl<D: Driver> Attributes<D> {
         unsafe { (*raw.cast::<Entry<D>>()).attribute }.ok_or(EINVAL)
     }
 
-    /// Reads an attribute into `buf`, which has one page.
+    /// Reads an attribute into `buf`.
+    ///
+    /// # Safety
+    ///
+    /// As the core keeps to: `device` is one of ours and registered, `raw` one of its attributes,
+    /// and `buf` has room for one page.
     unsafe extern "C" fn show(
         device: *mut bindings::device,
         raw: *mut bindings::device_attribute,
         buf: *mut c_char,
     ) -> isize {
         let text = || -> Result<isize> {
-            // SAFETY: The core calls this for attributes of ours, on a device of ours that is
-            // registered, with a page to write to.
+            // SAFETY: By the safety requirements.
             let (attribute, device, buf) = unsafe {
                 (
                     Self::attribute(raw)?,
@@ -126,6 +130,10 @@ impl<D: Driver> Attributes<D> {
     }
 
     /// Writes the `len` bytes in `buf` to an attribute.
+    ///
+    /// # Safety
+    ///
+    /// As for `show`, but that `buf` holds `len` bytes.
     unsafe extern "C" fn store(
         device: *mut bindings::device,
         raw: *mut bindings::device_attribute,
@@ -133,7 +141,7 @@ impl<D: Driver> Attributes<D> {
         len: usize,
     ) -> isize {
         let done = || -> Result<isize> {
-            // SAFETY: As in `show`; `buf` holds `len` bytes.
+            // SAFETY: By the safety requirements.
             let (attribute, device, bytes) = unsafe {
                 (
                     Self::attribute(raw)?,
