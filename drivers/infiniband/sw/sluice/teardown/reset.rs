@@ -9,17 +9,20 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    drain::drain,
-    gate::Drained, //
+    drain::{
+        drain,
+        Closable, //
+    },
+    gate::{
+        CloseMode,
+        Drained, //
+    },
 };
 use crate::{
     abstractions::rdma::QpState,
-    transport::{
-        path::local::find_peer,
-        qp::{
-            Ending,
-            Qp, //
-        },
+    transport::qp::{
+        Ending,
+        Qp, //
     },
 };
 use kernel::sync::Arc;
@@ -36,8 +39,7 @@ fn close(qp: &Arc<Qp>, ending: Ending) -> Drained {
         || {
             qp.hasten();
             // What the peer has under way with this queue pair is in the peer's hands.
-            let peer = find_peer(qp, qp.dest_qpn());
-            if let Some(peer) = peer {
+            if let Some(peer) = device.qps.lookup(qp.dest_qpn()) {
                 peer.hasten();
             }
         },
@@ -71,6 +73,12 @@ pub(crate) fn to_reset(qp: &Arc<Qp>) {
 /// Destroys `qp`: as RESET, for good. Others may still refer to the object, but find it closed.
 pub(crate) fn destroy(qp: &Arc<Qp>) {
     let roots = qp.roots.lock().take();
+    if let Some(roots) = &roots {
+        // Whoever has found the queue pair by its number may hasten it; let them finish, and
+        // nobody come after them.
+        roots.entry.close(CloseMode::Cancel);
+        let _nobody = roots.entry.wait();
+    }
     let _drained = close(qp, Ending::Silent);
     qp.set_state(QpState::Reset);
     qp.stop_visits();

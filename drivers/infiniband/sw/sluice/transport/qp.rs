@@ -133,7 +133,7 @@ pub(crate) struct Qp {
 /// What makes a queue pair reachable; kept for what dropping it does.
 pub(crate) struct Roots {
     /// Its number.
-    pub(crate) _entry: Published<Arc<Qp>>,
+    pub(crate) entry: Published<Arc<Qp>>,
     /// Its rings, for the program.
     pub(crate) _rings: [Mapping; 2],
 }
@@ -285,6 +285,9 @@ impl Qp {
     /// Cuts the message that is under way if it has to be cut and waits for a visit, so that a
     /// teardown does not have to wait for the turn of the queue pair. Somebody who is at it just
     /// now comes to the boundary without help. May sleep for a lock.
+    ///
+    /// For those who hold a lease on the queue pair's entry in the table: its destruction waits for
+    /// them, and so finds the visit that may follow.
     pub(crate) fn hasten(self: &Arc<Self>) {
         let Some(mut requester) = self.requester.try_lock() else {
             return;

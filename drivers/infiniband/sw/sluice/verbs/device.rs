@@ -101,8 +101,9 @@ impl Device {
 /// What the device can do, which is the same for all devices.
 pub(super) fn query(attr: &mut DeviceAttr) {
     *attr = DeviceAttr {
-        // There is no vendor, and no OUI for one. What remains zero does not exist.
-        vendor_id: 0,
+        // There is no vendor, and no OUI for one: all ones, as other software devices have it, for
+        // programs that take 0 for a failure. What remains zero does not exist.
+        vendor_id: 0xff_ffff,
         max_mr_size: MAX_MR_SIZE,
         page_size_cap: PAGE_SIZES,
         max_qp: MAX_QP,

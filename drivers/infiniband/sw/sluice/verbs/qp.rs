@@ -153,7 +153,7 @@ pub(super) fn create(
     })?;
     let entry = slot.publish(Gate::new(Signal::new()?), qp.clone())?;
     *qp.roots.lock() = Some(Roots {
-        _entry: entry,
+        entry,
         _rings: [send_mapping, recv_mapping],
     });
     Ok((qp, caps))

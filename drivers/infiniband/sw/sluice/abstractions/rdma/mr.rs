@@ -51,6 +51,13 @@ impl AccessFlags {
         Ok(Self(flags))
     }
 
+    /// What a peer may do, of the flags of a queue pair. Leave for operations that a driver does not
+    /// know needs no answer: they are refused when they come.
+    pub(super) fn for_peer(flags: c_int) -> Self {
+        // CAST: Flags are bits.
+        Self(flags as u32 & Self::all_bits())
+    }
+
     /// The flags as the core has them.
     pub(in crate::abstractions) fn to_raw(self) -> c_int {
         // CAST: Flags are bits.

@@ -201,7 +201,7 @@ impl QpAttr {
             attr.path_mtu = Mtu::from_verbs(raw.path_mtu).ok_or(EINVAL)?;
         }
         if mask.contains(QpAttrMask::ACCESS_FLAGS) {
-            attr.access = AccessFlags::from_raw(raw.qp_access_flags)?;
+            attr.access = AccessFlags::for_peer(raw.qp_access_flags);
         }
         if mask.contains(QpAttrMask::AV) {
             // SAFETY: By the safety requirement.

@@ -135,6 +135,8 @@ pub(crate) struct Requester {
     pub(crate) tell_drained: bool,
     limits: Limits,
     peer: Option<Arc<Qp>>,
+    /// Whether the peer did not answer in the visit that is going on.
+    peer_is_silent: bool,
     lists: KBox<Lists>,
     active: Option<Active>,
     /// Whether the workqueue is going to visit anyway.
@@ -154,6 +156,7 @@ impl Requester {
             tell_drained: false,
             limits,
             peer: None,
+            peer_is_silent: false,
             lists: KBox::new(
                 Lists {
                     local: SpanList::new(),
@@ -214,10 +217,20 @@ impl Requester {
                 return next;
             }
         }
-        let peer = self.peer(qp);
-        let mut responder = peer.as_ref().map(|peer| peer.responder.lock());
+        // Taken out for the visit, and remembered for the next one unless it fails to answer.
+        let peer = self.peer.take().or_else(|| self.find_peer(qp));
+        let next = self.serve(qp, peer.as_ref(), quantum);
+        if !core::mem::take(&mut self.peer_is_silent) {
+            self.peer = peer;
+        }
+        next
+    }
+
+    /// Works until there is nothing to do, or the quantum is used up, with `peer` locked.
+    fn serve(&mut self, qp: &Arc<Qp>, peer: Option<&Arc<Qp>>, quantum: &mut Quantum) -> Next {
+        let mut responder = peer.map(|peer| peer.responder.lock());
         loop {
-            let other = peer.as_ref().zip(responder.as_deref_mut());
+            let other = peer.zip(responder.as_deref_mut());
             if let Step::Stop(next) = self.step(qp, other, quantum) {
                 return next;
             }
@@ -259,17 +272,17 @@ impl Requester {
         (left > Delta::ZERO).then_some(left)
     }
 
-    /// The peer, remembered until it fails to answer.
-    fn peer(&mut self, qp: &Qp) -> Option<Arc<Qp>> {
-        if self.peer.is_none() && self.terms.is_local {
-            self.peer = local::find_peer(qp, self.terms.dest_qpn);
+    /// Looks up the peer, if there is a path to it.
+    fn find_peer(&self, qp: &Qp) -> Option<Arc<Qp>> {
+        if !self.terms.is_local {
+            return None;
         }
-        self.peer.clone()
+        local::find_peer(qp, self.terms.dest_qpn)
     }
 
     /// Has the peer looked up again before the next attempt.
     pub(super) fn forget_peer(&mut self) {
-        self.peer = None;
+        self.peer_is_silent = true;
     }
 
     pub(super) fn forget_retries(&mut self) {
@@ -321,7 +334,7 @@ impl Requester {
                     .burst(cleared, local, remote, &self.ring, quantum),
             };
         }
-        self.finish(qp, other, active, end)
+        self.finish(qp, other, &active, end)
     }
 
     /// Validates a request, gathers its memory, and has the peer accept it.
@@ -416,7 +429,7 @@ impl Requester {
         &mut self,
         qp: &Arc<Qp>,
         other: Option<(&Arc<Qp>, &mut Responder)>,
-        active: Active,
+        active: &Active,
         end: Result<(), Cut>,
     ) -> Step {
         self.lists.local.clear();
@@ -447,8 +460,8 @@ impl Requester {
                 active.recv,
             ))),
         };
-        // The passes in `active` outlive the completions: a teardown of either queue pair returns
-        // only after these are in their queues.
+        // The passes in `active` outlive the completions, which the caller sees to: a teardown of
+        // either queue pair returns only after these are in their queues.
         self.settle(qp, &active.wqe, outcome)
     }
 
