@@ -38,6 +38,9 @@ test:
 test-host:
 	tools/test lint host
 
+test-debug:
+	tools/test-debug
+
 clean:
 	rm -rf build
 
@@ -52,10 +55,11 @@ help:
 	@echo 'make vm         an interactive shell in that VM                    (tools/vm)'
 	@echo 'make test       all tests: lint, host, VM                          (tools/test)'
 	@echo 'make test-host  only those that need no VM                         (tools/test lint host)'
+	@echo 'make test-debug those of the VM on a kernel that checks itself      (tools/test-debug)'
 	@echo 'make bench      sluice against rdma_rxe, table and build/bench.json (tools/bench)'
 	@echo 'make clean      removes build/'
 	@echo 'make distclean  removes what was downloaded and prepared, too      (tools/distclean)'
 	@echo
 	@echo 'SLUICE_KVM=1 runs the VM with KVM. The cache is $${XDG_CACHE_HOME:-~/.cache}/sluice.'
 
-.PHONY: all modules install demo vm bench test test-host clean distclean help
+.PHONY: all modules install demo vm bench test test-host test-debug clean distclean help

@@ -743,7 +743,7 @@ TEST_F(hostile, real_work_requests_in_the_doorbell)
 												   \
 		ASSERT_GE(pid_, 0);                                                                \
 		if (!pid_) {                                                                       \
-			alarm(20);                                                                 \
+			alarm(20 * slowness());                                                    \
 			body;                                                                      \
 			_exit(0);                                                                  \
 		}                                                                                  \

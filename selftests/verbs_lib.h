@@ -32,14 +32,29 @@
 #define GIB (1024UL * MIB)
 #define PAGE 4096UL
 
+/* How many times slower than usual this kernel is: the debug kernel, with all it looks at. */
+static inline unsigned int slowness(void)
+{
+	const char *factor = getenv("SLUICE_SLOW");
+
+	return factor ? atoi(factor) : 1;
+}
+
 /* The limit of every wait for something that must happen; below the harness's own 30 s. */
-#define LIMIT_MS 20000
+#define LIMIT_MS (20000 * slowness())
 /* How long a test watches for something that must not happen. */
 #define QUIET_MS 200
 
 #define RC_ACCESS                                                                                  \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
 	 IBV_ACCESS_REMOTE_ATOMIC)
+
+/* The harness's limits. */
+#undef TEST_F
+#define TEST_F(fixture, test) __TEST_F_IMPL(fixture, test, -1, TEST_TIMEOUT_DEFAULT * slowness())
+#undef TEST_F_TIMEOUT
+#define TEST_F_TIMEOUT(fixture, test, seconds)                                                     \
+	__TEST_F_IMPL(fixture, test, -1, (seconds) * slowness())
 
 static inline uint64_t now_ns(void)
 {
