@@ -24,14 +24,12 @@ pub(crate) use self::{
 use crate::{
     abstractions::{
         rdma::AccessFlags,
-        signal::Signal,
         table::{
             Published,
             Table, //
         },
         umem::UserMemory,
     },
-    teardown::gate::Gate,
     verbs::Pd,
 };
 use kernel::{
@@ -92,7 +90,7 @@ impl KeyTable {
         let slot = self.table.reserve()?;
         let key = (slot.index() << VARIANT_BITS) | (slot.round() & ((1 << VARIANT_BITS) - 1));
         let region = Region::new(pd.clone(), key, iova, access, memory);
-        Ok((slot.publish(Gate::new(Signal::new()?), region)?, key))
+        Ok((slot.publish(region)?, key))
     }
 
     /// Finds the bytes `addr..addr + length` under `key` for an access that needs all rights in

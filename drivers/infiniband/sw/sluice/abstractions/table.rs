@@ -5,18 +5,19 @@
 //! [`Table::lookup`] takes no lock: it finds a value and enters its gate inside one RCU read-side
 //! critical section, and hands out a [`Lease`], the only way to reach the value. [`Published`] is
 //! the unique owner of a value in the table; to have the value back, it must be unpublished, its
-//! gate closed and drained, and the proof of that given to [`Published::retire`]. So a value can
-//! neither be reached after its gate has drained nor be freed while somebody is inside.
+//! gate closed and drained, as [`Published::retire`] sees to. So a value can neither be reached
+//! after its gate has drained nor be freed while somebody is inside.
 //!
 //! # Examples
 //!
 //! ```ignore
 //! let slot = table.reserve()?;
-//! let entry = slot.publish(gate, value)?;      // lookup(index) is Some
+//! let entry = slot.publish(value)?;            // lookup(index) is Some
 //! entry.close(CloseMode::Cancel);              // lookup(index) is None, leases see is_cancelled()
-//! let value = entry.retire(entry.wait());      // nobody is inside any more
+//! let value = entry.retire();                  // nobody is inside any more
 //! ```
 
+use super::signal::Signal;
 use crate::teardown::{
     drain::Closable,
     gate::{
@@ -38,10 +39,12 @@ use kernel::{
     container_of,
     error::to_result,
     ffi::c_void,
+    new_mutex,
     prelude::*,
     sync::{
         rcu,
-        Arc, //
+        Arc,
+        Mutex, //
     },
     types::Opaque, //
 };
@@ -51,11 +54,11 @@ use kernel::{
 struct Node<T> {
     rcu: UnsafeCell<bindings::callback_head>,
     gate: Gate,
-    /// Present until the owner has taken it back against a proof that the gate has drained.
+    /// Present until the owner has taken it back, after the gate has drained.
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-/// Where the next index is taken from; guarded by the lock of the xarray.
+/// Where the next index is taken from.
 struct Cursor {
     next: u32,
     /// How often `next` has started over.
@@ -66,7 +69,10 @@ struct Cursor {
 struct Inner {
     #[pin]
     xa: Opaque<bindings::xarray>,
-    cursor: UnsafeCell<Cursor>,
+    /// Held while an index is reserved. The lock of the xarray would not do: it is dropped to
+    /// allocate memory, and an index that was free then could have been used and freed meanwhile.
+    #[pin]
+    cursor: Mutex<Cursor>,
 }
 
 /// Values under small integer indices, found without a lock.
@@ -86,7 +92,7 @@ pub(crate) struct Table<T> {
 
 // SAFETY: values are shared with and dropped on any thread that holds a lease or an owner.
 unsafe impl<T: Send + Sync> Send for Table<T> {}
-// SAFETY: as above; the cursor is only touched under the lock of the xarray.
+// SAFETY: as above; the cursor has a lock, and the xarray is synchronised.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 impl<T: Send + Sync + 'static> Table<T> {
@@ -99,7 +105,7 @@ impl<T: Send + Sync + 'static> Table<T> {
                     // stays where it is because `Inner` is pinned.
                     unsafe { bindings::xa_init_flags(slot, bindings::XA_FLAGS_ALLOC) }
                 }),
-                cursor: UnsafeCell::new(Cursor { next: first, rounds: 0 }),
+                cursor <- new_mutex!(Cursor { next: first, rounds: 0 }, "Table::cursor"),
             }),
             GFP_KERNEL,
         )?;
@@ -126,26 +132,27 @@ impl<T: Send + Sync + 'static> Table<T> {
             min: self.first,
             max: self.last,
         };
-        // SAFETY: `xa` is an initialised xarray; the lock is held around the allocation, which may
-        // drop it to allocate memory, and around all accesses to the cursor.
-        let (ret, rounds) = unsafe {
+        let mut cursor = self.inner.cursor.lock();
+        // SAFETY: `xa` is an initialised xarray, locked around the call, which may drop the lock to
+        // allocate memory.
+        let ret = unsafe {
             bindings::xa_lock(self.xa());
-            let cursor = self.inner.cursor.get();
             let ret = bindings::__xa_alloc_cyclic(
                 self.xa(),
                 &mut index,
                 core::ptr::null_mut(),
                 limit,
-                core::ptr::addr_of_mut!((*cursor).next),
+                &mut cursor.next,
                 bindings::GFP_KERNEL,
             );
-            if ret == 1 {
-                (*cursor).rounds = (*cursor).rounds.wrapping_add(1);
-            }
-            let rounds = (*cursor).rounds;
             bindings::xa_unlock(self.xa());
-            (ret, rounds)
+            ret
         };
+        if ret == 1 {
+            cursor.rounds = cursor.rounds.wrapping_add(1);
+        }
+        let rounds = cursor.rounds;
+        drop(cursor);
         if ret == bindings::EBUSY.wrapping_neg() as i32 {
             return Err(ENOSPC);
         }
@@ -230,12 +237,12 @@ impl<T: Send + Sync + 'static> Reserved<T> {
         self.rounds
     }
 
-    /// Puts `value` in the table, behind `gate`, which must be open. May sleep.
-    pub(crate) fn publish(self, gate: Gate, value: T) -> Result<Published<T>> {
+    /// Puts `value` in the table, behind an open gate. May sleep.
+    pub(crate) fn publish(self, value: T) -> Result<Published<T>> {
         let node = KBox::new(
             Node {
                 rcu: UnsafeCell::new(bindings::callback_head::default()),
-                gate,
+                gate: Gate::new(Signal::new()?),
                 value: UnsafeCell::new(ManuallyDrop::new(value)),
             },
             GFP_KERNEL,
@@ -289,21 +296,34 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { self.node.as_ref() }
     }
 
-    /// Takes the value back and gives the index up. Never sleeps.
+    /// How many leases are out at this instant; for display only.
+    pub(crate) fn holders(&self) -> usize {
+        self.node().gate.holders()
+    }
+
+    /// How the gate is closed; `None` if it is open.
+    pub(crate) fn closed_with(&self) -> Option<CloseMode> {
+        self.node().gate.closed_with()
+    }
+
+    /// Takes the value back and gives the index up, when nobody is inside any more. Does not wait
+    /// if the gate has drained; otherwise closes it with [`CloseMode::Cancel`] and may sleep.
     ///
     /// The memory of the table's node is freed after a grace period, which this call does not wait
     /// for.
-    pub(crate) fn retire(self, drained: Drained) -> T {
+    pub(crate) fn retire(self) -> T {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used or dropped after this line's call.
-        unsafe { this.retire_in_place(drained) }
+        unsafe { this.retire_in_place() }
     }
 
     /// # Safety
     ///
     /// `self` must not be used afterwards.
-    unsafe fn retire_in_place(&mut self, _drained: Drained) -> T {
-        // SAFETY: the gate has drained, so no lease is left, and no new one can be made; the value
+    unsafe fn retire_in_place(&mut self) -> T {
+        self.close(CloseMode::Cancel);
+        let _drained: Drained = self.node().gate.wait();
+        // SAFETY: the gate of this very node has drained, so no lease is left, and no new one can be made; the value
         // is present by the type invariant, and not used again.
         let value = unsafe { ManuallyDrop::take(&mut *self.node().value.get()) };
         let head = self.node().rcu.get();
@@ -352,10 +372,8 @@ impl<T: Send + Sync + 'static> Closable for Published<T> {
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        self.close(CloseMode::Cancel);
-        let drained = self.wait();
         // SAFETY: `self` is being dropped.
-        drop(unsafe { self.retire_in_place(drained) });
+        drop(unsafe { self.retire_in_place() });
     }
 }
 

@@ -153,14 +153,26 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
 
     /// Takes the task off its queue, or waits until it has run. May sleep.
     ///
-    /// Must not be called from the task itself. Does not keep others from queueing it again.
+    /// Must not be called from the task itself. Does not keep others from queueing it again; a task
+    /// that queues itself again without end keeps it from returning.
     pub(crate) fn cancel(&self) {
-        // SAFETY: `dwork` is initialised.
-        if unsafe { bindings::cancel_delayed_work_sync(self.inner.dwork.get()) } {
-            // SAFETY: by the type invariant the work that was cancelled owned both references.
-            unsafe {
-                drop(Arc::from_raw(self.inner.target.load(Ordering::Acquire)));
-                drop(Arc::from_raw(Arc::as_ptr(&self.inner)));
+        let dwork = self.inner.dwork.get();
+        // Not `cancel_delayed_work_sync()`: it disables the work while it waits, and queueing a
+        // work that is disabled cannot be told from queueing one that was idle.
+        loop {
+            // SAFETY: `dwork` is initialised.
+            if unsafe { bindings::cancel_delayed_work(dwork) } {
+                // SAFETY: by the type invariant the work that was cancelled owned both references.
+                unsafe {
+                    drop(Arc::from_raw(self.inner.target.load(Ordering::Acquire)));
+                    drop(Arc::from_raw(Arc::as_ptr(&self.inner)));
+                }
+            }
+            // Waits if it is running; it may have queued itself again, then. An item that is idle
+            // ends the loop.
+            // SAFETY: `dwork` is initialised.
+            if !unsafe { bindings::flush_work(ptr::addr_of_mut!((*dwork).work)) } {
+                break;
             }
         }
     }
