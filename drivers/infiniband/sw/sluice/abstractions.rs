@@ -7,11 +7,14 @@
 //! anything about this particular RDMA device.
 
 pub(crate) mod copy;
+pub(crate) mod debugfs;
 pub(crate) mod netdev;
+pub(crate) mod process;
 pub(crate) mod rdma;
 pub(crate) mod ring;
 pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod table;
+pub(crate) mod trace;
 pub(crate) mod umem;
 pub(crate) mod workqueue;

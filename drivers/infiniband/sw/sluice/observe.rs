@@ -5,3 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod counters;
+pub(crate) mod debugfs;
+mod trace;
+pub(crate) mod waits;

@@ -27,13 +27,17 @@ module! {
 
 /// The module: a driver that is registered.
 struct SluiceModule {
+    // The devices, which go first, have files in the folder.
     _registration: abstractions::rdma::Registration<verbs::Sluice>,
+    _folder: abstractions::debugfs::Root,
 }
 
 impl kernel::Module for SluiceModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let folder = abstractions::debugfs::Root::new(c"sluice");
         Ok(Self {
             _registration: abstractions::rdma::Registration::new()?,
+            _folder: folder,
         })
     }
 }

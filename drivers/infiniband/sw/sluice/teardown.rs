@@ -10,7 +10,23 @@
 
 pub mod drain;
 pub mod gate;
+pub(crate) mod hold;
 pub(crate) mod policy;
 pub(crate) mod reset;
 pub(crate) mod revoke;
 pub mod sync;
+
+use crate::abstractions::process;
+use gate::CloseMode;
+
+/// How a gate is closed on behalf of the present process, whose device has the policy `mode`.
+///
+/// A process that exits takes all its objects along, one after another. Nobody will see how its
+/// transfers end, and the drains would add up; so they are cut.
+fn at_exit(mode: CloseMode) -> CloseMode {
+    if process::is_exiting() {
+        CloseMode::Cancel
+    } else {
+        mode
+    }
+}

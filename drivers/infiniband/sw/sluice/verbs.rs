@@ -32,6 +32,7 @@ use crate::{
             Counter,
             CqEvents,
             CqInit,
+            Details,
             DeviceAttr,
             MrInit,
             MrKeys,
@@ -76,8 +77,8 @@ impl rdma::Driver for Sluice {
     type Mr = Mr;
     type Ah = Ah;
 
-    fn probe(device: ARef<rdma::Device>) -> Result<Arc<Device>> {
-        Device::new(device)
+    fn probe(device: ARef<rdma::Device>, name: &CStr) -> Result<Arc<Device>> {
+        Device::new(device, name)
     }
 
     fn remove(_device: &Arc<Device>) {}
@@ -127,6 +128,10 @@ impl rdma::Driver for Sluice {
         Ok(cq.arm(arm))
     }
 
+    fn show_cq(cq: &Arc<Cq>, details: &mut Details<'_>) -> Result {
+        cq.show(details)
+    }
+
     fn destroy_cq(cq: &Arc<Cq>) {
         cq.destroy();
     }
@@ -152,6 +157,10 @@ impl rdma::Driver for Sluice {
         Ok(qp::query(qp))
     }
 
+    fn show_qp(qp: &Arc<Qp>, details: &mut Details<'_>) -> Result {
+        qp::show(qp, details)
+    }
+
     fn destroy_qp(qp: &Arc<Qp>) {
         reset::destroy(qp);
     }
@@ -162,6 +171,10 @@ impl rdma::Driver for Sluice {
 
     fn reg_user_mr(pd: &Arc<Pd>, init: MrInit) -> Result<(Arc<Mr>, MrKeys)> {
         Mr::register(pd, init)
+    }
+
+    fn show_mr(mr: &Arc<Mr>, details: &mut Details<'_>) -> Result {
+        mr.show(details)
     }
 
     fn dereg_mr(mr: &Arc<Mr>) -> Result {

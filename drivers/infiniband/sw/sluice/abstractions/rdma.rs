@@ -30,6 +30,7 @@ mod mr;
 mod object;
 mod ops;
 mod qp;
+mod resource;
 mod stats;
 mod user;
 
@@ -70,6 +71,7 @@ pub(crate) use self::{
         QpInit,
         QpType, //
     },
+    resource::Details,
     stats::Counter,
     user::{
         Mapping,

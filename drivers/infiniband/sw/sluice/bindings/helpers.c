@@ -6,6 +6,8 @@
 #include <linux/if_arp.h>
 #include <linux/if_vlan.h>
 #include <linux/mm.h>
+#include <net/netlink.h>
+#include <rdma/rdma_netlink.h>
 
 void sluice_netdev_hold(struct net_device *dev)
 {
@@ -72,6 +74,11 @@ struct ib_device *sluice_device_of(struct device *dev)
 	return rdma_device_to_ibdev(dev);
 }
 
+bool sluice_current_is_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
 bool sluice_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
@@ -91,6 +98,21 @@ struct ib_umem *sluice_umem_get(struct ib_device *dev, unsigned long addr,
 				size_t size, int access)
 {
 	return ib_umem_get_va(dev, addr, size, access);
+}
+
+void *sluice_driver_table_start(struct sk_buff *message)
+{
+	return nla_nest_start(message, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void sluice_driver_table_end(struct sk_buff *message, void *table)
+{
+	nla_nest_end(message, table);
+}
+
+void sluice_driver_table_cancel(struct sk_buff *message, void *table)
+{
+	nla_nest_cancel(message, table);
 }
 
 struct page *sluice_sg_page(struct scatterlist *sg)

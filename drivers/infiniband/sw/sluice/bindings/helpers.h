@@ -24,6 +24,8 @@ bool sluice_netdev_has_speed(const struct net_device *dev);
 bool sluice_netdev_mac(const struct net_device *dev, u8 *mac);
 struct net_device *sluice_notifier_netdev(void *info);
 
+bool sluice_current_is_exiting(void);
+
 bool sluice_device_try_get(struct ib_device *dev);
 struct ib_device *sluice_device_of(struct device *dev);
 struct ib_udata *sluice_attrs_udata(struct uverbs_attr_bundle *attrs);
@@ -31,6 +33,10 @@ struct ib_ucontext *sluice_udata_context(struct ib_udata *udata);
 
 struct ib_umem *sluice_umem_get(struct ib_device *dev, unsigned long addr,
 				size_t size, int access);
+void *sluice_driver_table_start(struct sk_buff *message);
+void sluice_driver_table_end(struct sk_buff *message, void *table);
+void sluice_driver_table_cancel(struct sk_buff *message, void *table);
+
 struct page *sluice_sg_page(struct scatterlist *sg);
 struct scatterlist *sluice_sg_next(struct scatterlist *sg);
 void *sluice_page_address(struct page *page);

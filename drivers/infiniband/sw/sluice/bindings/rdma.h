@@ -16,3 +16,4 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "helpers.h"
+#include "trace.h"

@@ -84,6 +84,12 @@ impl Transfer {
         }
     }
 
+    /// Which boundary the transfer has come to, counted from 0, and how many bytes have landed.
+    pub(crate) fn position(&self) -> (u32, usize) {
+        // CAST: a message has at most 2^31 bytes, and a burst more than one.
+        (self.landed.div_ceil(self.burst) as u32, self.landed)
+    }
+
     /// Whether all bytes have been moved.
     pub(crate) fn is_complete(&self) -> bool {
         self.landed == self.length

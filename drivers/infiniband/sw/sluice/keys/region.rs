@@ -41,6 +41,11 @@ impl Region {
         }
     }
 
+    /// The key, which serves as lkey and rkey.
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
     /// The memory.
     pub(super) fn memory(&self) -> &UserMemory {
         &self.memory

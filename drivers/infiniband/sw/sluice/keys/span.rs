@@ -100,6 +100,14 @@ impl SpanList {
             .any(|span| span.region.is_cancelled())
     }
 
+    /// Whether the region with this key is still to be touched.
+    pub(crate) fn uses(&self, key: u32) -> bool {
+        self.spans[self.first..self.end]
+            .iter()
+            .flatten()
+            .any(|span| span.region.key() == key)
+    }
+
     /// The first span, if any.
     pub(crate) fn front(&self) -> Option<&Span> {
         self.spans[self.first..self.end].first()?.as_ref()

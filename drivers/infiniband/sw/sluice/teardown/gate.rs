@@ -133,6 +133,18 @@ impl Gate {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
+    /// How the gate is closed at this instant; `None` if it is open.
+    pub fn closed_with(&self) -> Option<CloseMode> {
+        let seen = self.state.load(Ordering::Acquire);
+        if seen & CLOSED == 0 {
+            None
+        } else if seen & CANCELLED == 0 {
+            Some(CloseMode::Drain)
+        } else {
+            Some(CloseMode::Cancel)
+        }
+    }
+
     /// Whether the gate is closed and nobody is inside.
     ///
     /// True before those who wait go on; not a proof, so nothing is taken apart on it.

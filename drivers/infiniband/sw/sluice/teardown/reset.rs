@@ -2,13 +2,14 @@
 
 //! Taking a queue pair out of work: contract sections 3 and 4, rows "RESET", "ERR" and "destroy".
 //!
-//! The caller holds the lock of the control plane, `Qp::attrs`, or is the only one left, so there
+//! The caller holds the lock of the control plane, `Qp::control`, or is the only one left, so there
 //! is one teardown of a queue pair at a time. None of them fails, and all are bounded by the drain
 //! time-out and one burst per holder (invariant I5). All may sleep.
 
 #![forbid(unsafe_code)]
 
 use super::{
+    at_exit,
     drain::{
         drain,
         Closable, //
@@ -19,30 +20,51 @@ use super::{
     },
 };
 use crate::{
-    abstractions::rdma::QpState,
+    abstractions::{
+        rdma::QpState,
+        trace::{
+            self,
+            Cause, //
+        }, //
+    },
+    observe::waits::What,
     transport::qp::{
         Ending,
         Qp, //
     },
 };
-use kernel::sync::Arc;
+use kernel::{
+    sync::Arc,
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
+};
 
 /// Closes the gate of `qp` as the device's policy says, and waits for the transfers inside.
-fn close(qp: &Arc<Qp>, ending: Ending) -> Drained {
+fn close(qp: &Arc<Qp>, ending: Ending, cause: Cause) -> Drained {
     qp.set_ending(ending);
     let device = qp.device();
     let policies = &device.policies;
-    let (drained, outcome) = drain(
-        qp.gate(),
-        policies.reset(),
-        policies.drain_timeout_ms(),
-        || {
-            qp.hasten();
-            // What the peer has under way with this queue pair is in the peer's hands.
-            if let Some(peer) = device.qps.lookup(qp.dest_qpn()) {
-                peer.hasten();
-            }
-        },
+    let mode = at_exit(policies.reset());
+    let what = trace::What::Qp(qp.qpn());
+    trace::close_begin(&device.handle, what, mode, cause, qp.gate().holders());
+    let start = Instant::<Monotonic>::now();
+    let (drained, outcome) = drain(qp.gate(), mode, policies.drain_timeout_ms(), || {
+        qp.hasten();
+        // What the peer has under way with this queue pair is in the peer's hands.
+        if let Some(peer) = device.qps.lookup(qp.dest_qpn()) {
+            peer.hasten();
+        }
+    });
+    let waited = start.elapsed();
+    device.waits.record(What::Qp, waited);
+    trace::close_end(
+        &device.handle,
+        what,
+        qp.gate().closed_with().unwrap_or(mode),
+        outcome.past_deadline,
+        waited,
     );
     if outcome.past_deadline {
         device.counters.drains_past_deadline.add(1);
@@ -53,7 +75,7 @@ fn close(qp: &Arc<Qp>, ending: Ending) -> Drained {
 /// Takes `qp` to ERR. When this returns, everything that had been posted has completed, and no
 /// byte moves for it any more.
 pub(crate) fn to_error(qp: &Arc<Qp>) {
-    let _drained = close(qp, Ending::Error);
+    let _drained = close(qp, Ending::Error, Cause::Error);
     qp.set_state(QpState::Err);
     qp.flush();
 }
@@ -62,10 +84,10 @@ pub(crate) fn to_error(qp: &Arc<Qp>) {
 /// request, no timer; no completion of it will appear any more. The gate is open for the next
 /// life, though nothing is admitted before the state allows it.
 pub(crate) fn to_reset(qp: &Arc<Qp>) {
-    let drained = close(qp, Ending::Silent);
+    let drained = close(qp, Ending::Silent, Cause::Reset);
     qp.set_state(QpState::Reset);
-    qp.stop_visits();
     qp.discard();
+    qp.stop_visits();
     qp.set_ending(Ending::None);
     qp.gate().reopen(drained);
 }
@@ -73,16 +95,16 @@ pub(crate) fn to_reset(qp: &Arc<Qp>) {
 /// Destroys `qp`: as RESET, for good. Others may still refer to the object, but find it closed.
 pub(crate) fn destroy(qp: &Arc<Qp>) {
     let roots = qp.roots.lock().take();
+    let _drained = close(qp, Ending::Silent, Cause::Destroy);
+    qp.set_state(QpState::Reset);
     if let Some(roots) = &roots {
-        // Whoever has found the queue pair by its number may hasten it; let them finish, and
+        // Whoever has found the queue pair by its number may have it visited; let them finish, and
         // nobody come after them.
         roots.entry.close(CloseMode::Cancel);
         let _nobody = roots.entry.wait();
     }
-    let _drained = close(qp, Ending::Silent);
-    qp.set_state(QpState::Reset);
-    qp.stop_visits();
     qp.discard();
+    qp.stop_visits();
     // The number can be given to another queue pair, and the rings cannot be mapped, from here on.
     drop(roots);
 }

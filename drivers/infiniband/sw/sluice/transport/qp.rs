@@ -6,13 +6,16 @@
 //!
 //! In the order in which they are taken:
 //!
-//! 1. `attrs`: the control plane. Held through `modify_qp`, waiting included.
+//! 1. `control`: the control plane. Held through `modify_qp`, waiting included.
 //! 2. `requester` of a queue pair.
 //! 3. `responder` of a queue pair: the own one or the peer's. A requester takes the peer's
 //!    responder, never the reverse, and nobody holds two requesters or two responders.
 //! 4. The lock of a completion queue.
 //!
-//! The state is an atomic. The control plane changes it under `attrs`; the engine alone may at any
+//! `attrs` is a lock for moments, under which no other one is taken; only a holder of `control`
+//! changes what it guards.
+//!
+//! The state is an atomic. The control plane changes it under `control`; the engine alone may at any
 //! time take it to ERR ([`Qp::fail`]), which only a holder of a pass does.
 
 #![forbid(unsafe_code)]
@@ -55,10 +58,7 @@ use crate::{
         Device,
         Pd, //
     },
-    wire::qp_state::{
-        Post,
-        SendQueue, //
-    },
+    wire::qp_state::Post,
 };
 use core::sync::atomic::{
     AtomicBool,
@@ -67,10 +67,13 @@ use core::sync::atomic::{
 };
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        MutexGuard,
+        SpinLock, //
     },
     time::{
         delay::fsleep,
@@ -78,9 +81,10 @@ use kernel::{
     }, //
 };
 
-/// How often a queue pair in the error state looks for work requests to flush. The user ABI has no
-/// doorbell for the receive queue, so nothing tells that one was posted there.
-const FLUSH_POLL_MS: u32 = 20;
+/// How soon a queue pair in the error state looks again for work requests to flush, at the least and
+/// at the most. The user ABI has no doorbell for the receive queue, so nothing tells that one was
+/// posted there; the longer there was none, the longer it takes to be noticed.
+const FLUSH_POLL_MS: (u32, u32) = (20, 1000);
 
 /// The task of a queue pair that sleeps off short waits.
 const NAP: u64 = 1;
@@ -116,11 +120,15 @@ pub(crate) struct Qp {
     state: AtomicU32,
     ending: AtomicU32,
     established: AtomicBool,
+    /// See [`FLUSH_POLL_MS`].
+    flush_poll_ms: AtomicU32,
     gate: Gate,
     task: Task<Qp>,
     nap: Task<Qp, NAP>,
     #[pin]
-    pub(crate) attrs: Mutex<QpAttr>,
+    pub(crate) control: Mutex<()>,
+    #[pin]
+    pub(crate) attrs: SpinLock<QpAttr>,
     #[pin]
     pub(crate) requester: Mutex<Requester>,
     #[pin]
@@ -171,10 +179,12 @@ impl Qp {
                 state: AtomicU32::new(QpState::Reset.to_verbs()),
                 ending: AtomicU32::new(Ending::None as u32),
                 established: AtomicBool::new(false),
+                flush_poll_ms: AtomicU32::new(FLUSH_POLL_MS.0),
                 gate,
                 task,
                 nap,
-                attrs <- new_mutex!(QpAttr::default(), "Qp::attrs"),
+                control <- new_mutex!((), "Qp::control"),
+                attrs <- new_spinlock!(QpAttr::default(), "Qp::attrs"),
                 requester <- new_mutex!(parts.requester, "Qp::requester"),
                 responder <- new_mutex!(parts.responder, "Qp::responder"),
                 roots <- new_mutex!(None, "Qp::roots"),
@@ -213,13 +223,13 @@ impl Qp {
         QpState::from_verbs(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Err)
     }
 
-    /// Enters `next`. For the control plane, which holds `attrs`.
+    /// Enters `next`. For the control plane, which holds `control`.
     pub(crate) fn set_state(&self, next: QpState) {
         self.state.store(next.to_verbs(), Ordering::Release);
     }
 
     /// Enters `next` unless the engine has taken the queue pair elsewhere than `from` meanwhile.
-    /// For the control plane, which holds `attrs`.
+    /// For the control plane, which holds `control`.
     pub(crate) fn advance_state(&self, from: QpState, next: QpState) -> Result {
         self.state
             .compare_exchange(
@@ -244,6 +254,7 @@ impl Qp {
         } else {
             self.ending.store(ending as u32, Ordering::Release);
             self.established.store(false, Ordering::Relaxed);
+            self.flush_poll_ms.store(FLUSH_POLL_MS.0, Ordering::Relaxed);
         }
     }
 
@@ -272,9 +283,14 @@ impl Qp {
     /// The last holder of a pass has left the closed gate. A teardown that waits for that goes on
     /// after this call only, so what is queued here is still found by [`Self::stop_visits`].
     pub(super) fn drained(self: &Arc<Self>) {
-        if self.ending.load(Ordering::Acquire) == Ending::Error as u32 {
+        if self.fails() {
             self.kick(0);
         }
+    }
+
+    /// Whether this life ends in the error state. One that began to end there may still be reset.
+    fn fails(&self) -> bool {
+        self.ending.load(Ordering::Acquire) == Ending::Error as u32
     }
 
     /// Has the workqueue visit the queue pair, `delay_ms` milliseconds from now at the earliest.
@@ -283,19 +299,16 @@ impl Qp {
     }
 
     /// Cuts the message that is under way if it has to be cut and waits for a visit, so that a
-    /// teardown does not have to wait for the turn of the queue pair. Somebody who is at it just
-    /// now comes to the boundary without help. May sleep for a lock.
+    /// teardown does not have to wait for the turn of the queue pair. May sleep for a lock: somebody
+    /// who is at it just now comes to the boundary by himself.
     ///
     /// For those who hold a lease on the queue pair's entry in the table: its destruction waits for
     /// them, and so finds the visit that may follow.
     pub(crate) fn hasten(self: &Arc<Self>) {
-        let Some(mut requester) = self.requester.try_lock() else {
-            return;
-        };
+        let mut requester = self.requester.lock();
         if requester.has_to_cut() {
             let next = requester.run(self, &mut Quantum::none());
-            drop(requester);
-            self.visit_over(next);
+            self.visit_over(requester, next);
         }
     }
 
@@ -328,7 +341,7 @@ impl Qp {
 
     /// Reports the end of a send request. A completion queue that has overrun is fatal.
     pub(super) fn complete_send(&self, completion: &Completion) {
-        if self.send_cq.post(completion, true).is_err() {
+        if self.send_cq.post(completion, false).is_err() {
             self.fail(Some(QpEvent::Fatal));
         }
     }
@@ -360,8 +373,7 @@ impl Qp {
             Some(requester) if requester.is_visit_due() => (),
             Some(mut requester) => {
                 let next = requester.run(self, &mut Quantum::doorbell());
-                drop(requester);
-                self.visit_over(next);
+                self.visit_over(requester, next);
             }
             // Whoever is at it may have looked at the ring for the last time already.
             None => self.kick(0),
@@ -369,36 +381,60 @@ impl Qp {
         Ok(())
     }
 
-    /// What is to be done after a visit.
-    fn visit_over(self: &Arc<Self>, next: Next) {
-        if self.state().permits().send_queue == SendQueue::Flush {
+    /// Ends a visit: sees to what is to follow.
+    ///
+    /// The next visit is queued under the lock that this one was made under. So a teardown, which
+    /// takes the lock once the state is RESET, finds what has been queued before and stops it, and
+    /// nothing is queued after.
+    fn visit_over(self: &Arc<Self>, requester: MutexGuard<'_, Requester>, next: Next) {
+        let flushes = match self.state() {
+            QpState::Reset => false,
+            QpState::Err => {
+                self.kick(self.flush_poll_ms.load(Ordering::Relaxed));
+                true
+            }
+            _ => {
+                match next {
+                    Next::Idle => (),
+                    Next::Again => self.kick(0),
+                    // A workqueue counts in ticks; what is shorter than a few is slept off.
+                    Next::After(wait) if wait < SHORT_WAIT => {
+                        self.nap.queue(&self.device.naps, self, 0);
+                    }
+                    // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of
+                    // milliseconds.
+                    Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
+                }
+                false
+            }
+        };
+        drop(requester);
+        if flushes {
             self.flush();
-            self.kick(FLUSH_POLL_MS);
-            return;
-        }
-        match next {
-            Next::Idle => (),
-            Next::Again => self.kick(0),
-            // A workqueue counts in ticks; what is shorter than a few of them is slept off.
-            Next::After(wait) if wait < SHORT_WAIT => self.nap.queue(&self.device.naps, self, 0),
-            // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of milliseconds.
-            Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
         }
     }
 
     /// Completes all that is posted as flushed, if the queue pair is in the error state and no
     /// transfer is running any more (contract section 4, row "ERR"). May sleep.
     pub(crate) fn flush(&self) {
-        let due = || self.state() == QpState::Err && self.gate.is_drained();
+        let due = || self.state() == QpState::Err && self.fails() && self.gate.is_drained();
+        let mut flushed = 0;
         let mut requester = self.requester.lock();
         if due() {
-            requester.flush(self);
+            flushed += requester.flush(self);
         }
         drop(requester);
         let mut responder = self.responder.lock();
         if due() {
-            responder.flush(self);
+            flushed += responder.flush(self);
         }
+        drop(responder);
+        let (least, most) = FLUSH_POLL_MS;
+        let next = match flushed {
+            0 => most.min(2 * self.flush_poll_ms.load(Ordering::Relaxed)),
+            _ => least,
+        };
+        self.flush_poll_ms.store(next, Ordering::Relaxed);
     }
 
     /// Throws away all that is posted and whatever the sides remember of the connection (contract
@@ -417,8 +453,9 @@ impl Qp {
 
 impl Run for Qp {
     fn run(self: Arc<Self>) {
-        let next = self.requester.lock().run(&self, &mut Quantum::work());
-        self.visit_over(next);
+        let mut requester = self.requester.lock();
+        let next = requester.run(&self, &mut Quantum::work());
+        self.visit_over(requester, next);
     }
 }
 

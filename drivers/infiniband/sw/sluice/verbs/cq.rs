@@ -10,6 +10,7 @@ use crate::abstractions::{
         Arm,
         CqEvents,
         CqInit,
+        Details,
         Mapping,
         UserCall, //
     },
@@ -30,8 +31,8 @@ use kernel::{
     }, //
 };
 
-/// The largest number of entries that can be asked for.
-pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
+/// The largest number of entries that can be asked for. Resizing copies them under a spinlock.
+pub(crate) const MAX_CQE: u32 = (1 << 17) - 1;
 
 /// A completion does not fit in the queue, or an earlier one did not.
 #[derive(Debug)]
@@ -160,6 +161,24 @@ impl Cq {
             self.events.completion();
         }
         Ok(())
+    }
+
+    /// How the queue stands.
+    pub(super) fn show(&self, details: &mut Details<'_>) -> Result {
+        let state = self.state.lock();
+        let entries = state.ring.capacity();
+        let pending = state.ring.pending();
+        let armed = match state.armed {
+            None => c"no",
+            Some(Arm::Next) => c"next",
+            Some(Arm::Solicited) => c"solicited",
+        };
+        let overrun = state.overrun;
+        drop(state);
+        details.number(c"entries", entries.into())?;
+        details.number(c"pending", pending.into())?;
+        details.word(c"armed", armed)?;
+        details.number(c"overrun", overrun.into())
     }
 
     /// No queue pair uses the queue any more.

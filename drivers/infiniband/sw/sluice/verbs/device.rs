@@ -31,13 +31,21 @@ use crate::{
         MAX_REGIONS,
         MAX_SGE, //
     },
-    observe::counters::Counters,
-    teardown::policy::Policies,
+    observe::{
+        counters::Counters,
+        debugfs::Files,
+        waits::Waits, //
+    },
+    teardown::{
+        hold::Holds,
+        policy::Policies, //
+    },
     transport::qp::Qp, //
 };
 use kernel::{
     cpu::nr_cpu_ids,
     prelude::*,
+    str::CStr,
     sync::{
         aref::ARef,
         Arc, //
@@ -71,18 +79,29 @@ pub(crate) struct Device {
     pub(crate) naps: WorkQueue,
     /// What happens when something is taken away from a running transfer.
     pub(crate) policies: Policies,
+    /// Where transfers are parked on purpose.
+    pub(crate) holds: Arc<Holds>,
+    /// How long teardowns had to wait.
+    pub(crate) waits: Arc<Waits>,
     /// The counters.
     pub(crate) counters: Counters,
+    _files: Option<Pin<KBox<Files>>>,
 }
 
 impl Device {
-    /// Makes a device.
-    pub(super) fn new(handle: ARef<rdma::Device>) -> Result<Arc<Self>> {
+    /// Makes a device, whose files in debugfs are found under `name`.
+    pub(super) fn new(handle: ARef<rdma::Device>, name: &CStr) -> Result<Arc<Self>> {
+        let qps = Arc::new(Table::new(FIRST_QPN, LAST_QPN)?, GFP_KERNEL)?;
+        let holds = Holds::new()?;
+        let waits = Arc::new(Waits::new(), GFP_KERNEL)?;
         Ok(Arc::new(
             Self {
                 handle,
                 keys: KeyTable::new()?,
-                qps: Arc::new(Table::new(FIRST_QPN, LAST_QPN)?, GFP_KERNEL)?,
+                _files: Files::new(name, &holds, &qps, &waits)?,
+                qps,
+                holds,
+                waits,
                 workqueue: WorkQueue::new(c"sluice", nr_cpu_ids())?,
                 naps: WorkQueue::new(c"sluice_naps", 0)?,
                 policies: Policies::new(),

@@ -11,6 +11,8 @@ use super::{
 use crate::{
     abstractions::{
         rdma::{
+            AccessFlags,
+            Details,
             MrInit,
             MrKeys, //
         },
@@ -32,6 +34,10 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Mr {
     device: Arc<Device>,
+    key: u32,
+    iova: u64,
+    length: usize,
+    access: AccessFlags,
     /// Gone once the region has been deregistered.
     #[pin]
     region: Mutex<Option<Published<Region>>>,
@@ -41,12 +47,20 @@ impl Mr {
     /// Gives pinned memory its keys. The lkey and the rkey are the same.
     pub(super) fn register(pd: &Arc<Pd>, init: MrInit) -> Result<(Arc<Self>, MrKeys)> {
         let device = &pd.device;
-        let (region, key) = device
-            .keys
-            .register(pd, init.iova, init.access, init.memory)?;
+        let MrInit {
+            iova,
+            access,
+            memory,
+        } = init;
+        let length = memory.len();
+        let (region, key) = device.keys.register(pd, iova, access, memory)?;
         let mr = Arc::pin_init(
             pin_init!(Self {
                 device: device.clone(),
+                key,
+                iova,
+                length,
+                access,
                 region <- new_mutex!(Some(region), "Mr::region"),
             }),
             GFP_KERNEL,
@@ -60,11 +74,23 @@ impl Mr {
         ))
     }
 
+    /// What the region is, and how many leases on it are out. One that is being taken away is not
+    /// shown any more.
+    pub(super) fn show(&self, details: &mut Details<'_>) -> Result {
+        details.hex(c"iova", self.iova)?;
+        // CAST: widens.
+        details.number(c"length", self.length as u64)?;
+        details.access(c"access", self.access)?;
+        let leases = self.region.lock().as_ref().map_or(0, Published::holders);
+        // CAST: widens.
+        details.number(c"leases", leases as u64)
+    }
+
     /// Takes the region away from whatever uses it; see [`revoke`]. Idempotent.
     pub(super) fn deregister(&self) {
         let region = self.region.lock().take();
         if let Some(region) = region {
-            revoke(region, &self.device);
+            revoke(region, self.key, &self.device);
         }
     }
 }

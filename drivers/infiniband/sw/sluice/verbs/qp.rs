@@ -12,6 +12,7 @@ use super::{
 use crate::{
     abstractions::{
         rdma::{
+            Details,
             QpAttr,
             QpAttrMask,
             QpCaps,
@@ -28,11 +29,10 @@ use crate::{
             RingPlace,
             SendRing, //
         },
-        signal::Signal,
     },
     keys::MAX_SGE,
     teardown::{
-        gate::Gate,
+        gate::CloseMode,
         reset, //
     },
     transport::{
@@ -151,7 +151,7 @@ pub(super) fn create(
             psn: Psn::new(0),
         },
     })?;
-    let entry = slot.publish(Gate::new(Signal::new()?), qp.clone())?;
+    let entry = slot.publish(qp.clone())?;
     *qp.roots.lock() = Some(Roots {
         entry,
         _rings: [send_mapping, recv_mapping],
@@ -166,7 +166,7 @@ pub(super) fn create(
 /// `EINVAL` if the state machine has no such transition, or an attribute is missing, not allowed
 /// or out of range. Nothing has changed then.
 pub(super) fn modify(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> Result {
-    let mut attrs = qp.attrs.lock();
+    let _control = qp.control.lock();
     let current = qp.state();
     if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != current {
         return Err(EINVAL);
@@ -177,18 +177,18 @@ pub(super) fn modify(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> Result {
         current
     };
     check_modify(current, next, mask).map_err(|_| EINVAL)?;
-    let mut merged = *attrs;
+    let mut merged = *qp.attrs.lock();
     merge(&mut merged, attr, mask)?;
 
     match next {
         QpState::Reset => {
             reset::to_reset(qp);
-            *attrs = QpAttr::default();
+            *qp.attrs.lock() = QpAttr::default();
             return Ok(());
         }
         QpState::Err => reset::to_error(qp),
         _ => {
-            apply(qp, &merged, mask)?;
+            apply(qp, next, &merged, mask)?;
             if current == QpState::Rtr && next == QpState::Rts {
                 // What the library wrote there when posts were refused must not come alive.
                 qp.requester.lock().ring.discard();
@@ -196,7 +196,7 @@ pub(super) fn modify(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> Result {
             qp.advance_state(current, next)?;
         }
     }
-    *attrs = merged;
+    *qp.attrs.lock() = merged;
     // There may be work that the old state did not allow, or an event that the new one owes.
     if !matches!(next, QpState::Init | QpState::Rtr) {
         qp.kick(0);
@@ -259,7 +259,7 @@ fn merge(into: &mut QpAttr, attr: &QpAttr, mask: QpAttrMask) -> Result {
 }
 
 /// Tells the two sides of the queue pair the terms that follow from its attributes.
-fn apply(qp: &Qp, attrs: &QpAttr, mask: QpAttrMask) -> Result {
+fn apply(qp: &Qp, next: QpState, attrs: &QpAttr, mask: QpAttrMask) -> Result {
     let sending = requester_terms(qp.device(), attrs)?;
     let receiving = responder_terms(attrs)?;
 
@@ -268,8 +268,15 @@ fn apply(qp: &Qp, attrs: &QpAttr, mask: QpAttrMask) -> Result {
     if mask.contains(QpAttrMask::SQ_PSN) {
         requester.psn = Psn::new(attrs.sq_psn);
     }
-    requester.tell_drained =
-        mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY) && attrs.en_sqd_async_notify;
+    if mask.contains(QpAttrMask::EN_SQD_ASYNC_NOTIFY) {
+        requester.tell_drained = attrs.en_sqd_async_notify;
+    }
+    if next == QpState::Rts {
+        requester.tell_drained = false;
+    }
+    if mask.contains(QpAttrMask::AV) {
+        requester.path_changed();
+    }
     drop(requester);
 
     let mut responder = qp.responder.lock();
@@ -301,7 +308,32 @@ fn responder_terms(attrs: &QpAttr) -> Result<ResponderTerms> {
     })
 }
 
-/// The attributes as they stand, with the packet sequence numbers of this moment.
+/// How the gate stands, and the work behind it. What is in use at this moment is left out.
+pub(super) fn show(qp: &Qp, details: &mut Details<'_>) -> Result {
+    let gate = match qp.gate().closed_with() {
+        None => c"open",
+        Some(CloseMode::Drain) => c"draining",
+        Some(CloseMode::Cancel) => c"cancelled",
+    };
+    details.word(c"gate", gate)?;
+    // CAST: widens.
+    details.number(c"holders", qp.gate().holders() as u64)?;
+    if let Some(requester) = qp.requester.try_lock() {
+        let (pending, busy) = (requester.ring.pending(), requester.is_busy());
+        drop(requester);
+        details.number(c"sq_pending", pending.into())?;
+        details.number(c"busy", busy.into())?;
+    }
+    if let Some(responder) = qp.responder.try_lock() {
+        let pending = responder.ring.pending();
+        drop(responder);
+        details.number(c"rq_pending", pending.into())?;
+    }
+    Ok(())
+}
+
+/// The attributes as they stand, with the packet sequence numbers of this moment. Does not wait for
+/// a change that is under way.
 pub(super) fn query(qp: &Qp) -> QpInfo {
     let mut attr = *qp.attrs.lock();
     attr.state = qp.state();

@@ -9,6 +9,7 @@ use super::{
     Counter,
     CqEvents,
     CqInit,
+    Details,
     Device,
     DeviceAttr,
     MrInit,
@@ -67,8 +68,8 @@ pub(crate) trait Driver: Sized + 'static {
     /// An address handle.
     type Ah: Send + Sync + 'static;
 
-    /// Makes the driver's half of a device that is about to be registered.
-    fn probe(device: ARef<Device>) -> Result<Arc<Self::Device>>;
+    /// Makes the driver's half of a device that is about to be registered as `name`.
+    fn probe(device: ARef<Device>, name: &CStr) -> Result<Arc<Self::Device>>;
 
     /// The device has been unregistered. All its objects have been destroyed and none of the
     /// other functions will be called again.
@@ -122,6 +123,10 @@ pub(crate) trait Driver: Sized + 'static {
     /// again.
     fn req_notify_cq(cq: &Arc<Self::Cq>, arm: Arm) -> Result<bool>;
 
+    /// Tells a person about a completion queue. Destroying it waits for this function, so this one
+    /// must not wait for anything of the program's.
+    fn show_cq(cq: &Arc<Self::Cq>, details: &mut Details<'_>) -> Result;
+
     /// Destroys a completion queue. No queue pair uses it any more.
     fn destroy_cq(cq: &Arc<Self::Cq>);
 
@@ -145,6 +150,9 @@ pub(crate) trait Driver: Sized + 'static {
     /// The present attributes of a queue pair.
     fn query_qp(qp: &Arc<Self::Qp>) -> Result<QpInfo>;
 
+    /// Tells a person about a queue pair, as [`Driver::show_cq`].
+    fn show_qp(qp: &Arc<Self::Qp>, details: &mut Details<'_>) -> Result;
+
     /// Destroys a queue pair.
     fn destroy_qp(qp: &Arc<Self::Qp>);
 
@@ -153,6 +161,9 @@ pub(crate) trait Driver: Sized + 'static {
 
     /// Registers a memory region over the pinned memory in `init`.
     fn reg_user_mr(pd: &Arc<Self::Pd>, init: MrInit) -> Result<(Arc<Self::Mr>, MrKeys)>;
+
+    /// Tells a person about a memory region, as [`Driver::show_cq`].
+    fn show_mr(mr: &Arc<Self::Mr>, details: &mut Details<'_>) -> Result;
 
     /// Deregisters a memory region. After success not one byte of it is touched under its keys.
     fn dereg_mr(mr: &Arc<Self::Mr>) -> Result;

@@ -144,7 +144,7 @@ fn add<D: Driver>(name: &CStr, netdev: &NetDevice) -> Result {
     enter(&device, netdev)?;
     let leave = ScopeGuard::new(|| drop(remove(|other| core::ptr::eq(other, &*device))));
 
-    let data = D::probe(device.clone())?;
+    let data = D::probe(device.clone(), name)?;
     let core = device.as_raw();
     // SAFETY: The device is ours until it is registered.
     unsafe {

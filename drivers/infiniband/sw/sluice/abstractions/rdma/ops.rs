@@ -43,6 +43,7 @@ use super::{
         QpInit,
         QpType, //
     },
+    resource,
     stats,
     user::{
         self,
@@ -137,6 +138,10 @@ impl<D: Driver> Ops<D> {
         post_send: Some(Self::post_send),
         reg_user_mr: Some(Self::reg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
+
+        fill_res_cq_entry: Some(Self::fill_res_cq_entry),
+        fill_res_qp_entry: Some(Self::fill_res_qp_entry),
+        fill_res_mr_entry: Some(Self::fill_res_mr_entry),
 
         size_ib_ucontext: size_of::<ContextObject>(),
         size_ib_pd: size_of::<PdObject<D>>(),
@@ -635,6 +640,52 @@ impl<D: Driver> Ops<D> {
             unsafe {
                 drop(MrObject::<D>::take(mr));
                 drop(KBox::from_raw(mr.cast::<MaybeUninit<MrObject<D>>>()));
+            }
+            Ok(0)
+        })
+    }
+
+    // The core takes an object out of its list, and waits for those who are in the following
+    // functions with it, before it has the object destroyed; and it puts an object there only when
+    // it has been created. It holds no lock here but the mutex of the one who asks.
+
+    unsafe extern "C" fn fill_res_cq_entry(
+        message: *mut bindings::sk_buff,
+        cq: *mut ib_cq,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: By the core's contract.
+            unsafe {
+                let live = CqObject::<D>::get(cq);
+                resource::fill(message, |details| D::show_cq(&live.object, details))?;
+            }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn fill_res_qp_entry(
+        message: *mut bindings::sk_buff,
+        qp: *mut ib_qp,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: By the core's contract.
+            unsafe {
+                let live = QpObject::<D>::get(qp);
+                resource::fill(message, |details| D::show_qp(&live.object, details))?;
+            }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn fill_res_mr_entry(
+        message: *mut bindings::sk_buff,
+        mr: *mut ib_mr,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: By the core's contract.
+            unsafe {
+                let object = MrObject::<D>::get(mr);
+                resource::fill(message, |details| D::show_mr(object, details))?;
             }
             Ok(0)
         })

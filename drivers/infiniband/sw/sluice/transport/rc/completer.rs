@@ -140,16 +140,18 @@ impl Requester {
         Step::Continue
     }
 
-    /// Completes all that is posted as flushed, in posting order.
-    pub(crate) fn flush(&mut self, qp: &Qp) {
+    /// Completes all that is posted as flushed, in posting order; returns how much that was.
+    pub(crate) fn flush(&mut self, qp: &Qp) -> u32 {
         self.wait = None;
         // What a hostile program adds meanwhile is left for the next time.
-        for _ in 0..self.ring.pending() {
+        let pending = self.ring.pending();
+        for done in 0..pending {
             let Some(wqe) = self.ring.peek() else {
-                return;
+                return done;
             };
             self.ring.retire();
             qp.complete_send(&send_completion(&wqe, qp.qpn(), Status::Flushed, 0));
         }
+        pending
     }
 }

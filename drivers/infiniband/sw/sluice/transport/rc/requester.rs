@@ -34,6 +34,7 @@ use crate::{
             SendRing,
             SendWqe, //
         },
+        trace,
     },
     engine::{
         Cut,
@@ -42,6 +43,7 @@ use crate::{
         Transfer, //
     },
     keys::SpanList,
+    teardown::hold::Target,
     transport::{
         path::local,
         qp::Qp, //
@@ -64,6 +66,10 @@ use kernel::{
 
 /// A message has at most 2^31 bytes (C9-94).
 const MAX_MESSAGE: usize = 1 << 31;
+
+/// How often a message that is parked on purpose looks whether it has to be cut, so that nothing can
+/// be held up by it for long that nobody hastens.
+const HOLD_POLL: Delta = Delta::from_millis(20);
 
 /// What is to follow a visit.
 #[derive(Clone, Copy)]
@@ -280,6 +286,14 @@ impl Requester {
         local::find_peer(qp, self.terms.dest_qpn)
     }
 
+    /// Has the peer looked up again for the next message, as the way to it is another one now. One
+    /// that is under way ends on the old one.
+    pub(crate) fn path_changed(&mut self) {
+        if self.active.is_none() {
+            self.peer = None;
+        }
+    }
+
     /// Has the peer looked up again before the next attempt.
     pub(super) fn forget_peer(&mut self) {
         self.peer_is_silent = true;
@@ -329,12 +343,30 @@ impl Requester {
                     self.active = Some(active);
                     return Step::Stop(Next::Again);
                 }
+                Ok(_) if Self::is_held(qp, &active, local, remote) => {
+                    self.active = Some(active);
+                    return Step::Stop(Next::After(HOLD_POLL));
+                }
                 Ok(cleared) => active
                     .transfer
                     .burst(cleared, local, remote, &self.ring, quantum),
             };
         }
         self.finish(qp, other, &active, end)
+    }
+
+    /// Whether the active message has to stand at the boundary that it has come to.
+    fn is_held(qp: &Qp, active: &Active, local: &SpanList, remote: &SpanList) -> bool {
+        let holds = &qp.device().holds;
+        if !holds.any() {
+            return false;
+        }
+        let (boundary, landed) = active.transfer.position();
+        holds.stops(qp.qpn(), boundary, landed, |target| match target {
+            Target::Qp(qpn) => qpn == qp.qpn(),
+            Target::Key(key) => local.uses(key) || remote.uses(key),
+            Target::Op(kind) => kind == active.request.op.into(),
+        })
     }
 
     /// Validates a request, gathers its memory, and has the peer accept it.
@@ -361,6 +393,12 @@ impl Requester {
             Op::Send | Op::Write { .. } => Direction::Out,
         };
         let burst = qp.device().policies.burst_bytes();
+        trace::transfer_start(
+            &qp.device().handle,
+            self.names(qp, wqe),
+            request.op.into(),
+            length,
+        );
         Ok(Active {
             wqe: *wqe,
             request,
@@ -368,6 +406,15 @@ impl Requester {
             length,
             transfer: Transfer::new(own, pass, direction, length, burst),
         })
+    }
+
+    /// By what a request is recognised in a trace.
+    fn names(&self, qp: &Qp, wqe: &SendWqe) -> trace::Names {
+        trace::Names {
+            qpn: qp.qpn(),
+            peer: self.terms.dest_qpn,
+            wr_id: wqe.wr_id,
+        }
     }
 
     /// How a request presents itself to the peer.
@@ -435,6 +482,16 @@ impl Requester {
         self.lists.local.clear();
         self.lists.remote.clear();
         active.transfer.count_end(end, &qp.device().counters);
+        trace::transfer_end(
+            &qp.device().handle,
+            self.names(qp, &active.wqe),
+            end.into(),
+            active.transfer.position().1,
+            active.length,
+        );
+        if qp.device().holds.any() {
+            qp.device().holds.forget(qp.qpn());
+        }
         // An active transfer holds a pass of the peer, which therefore exists and is remembered.
         let Some((peer, responder)) = other else {
             return self.settle(qp, &active.wqe, Outcome::Refused(Refusal::Silence));

@@ -158,31 +158,26 @@ impl Responder {
         memory: &mut SpanList,
     ) -> Result<Option<RecvWqe>, Nak> {
         let request = arrival.request;
-        let needs_recv = matches!(request.op, Op::Send) || request.imm.is_some();
-        let recv = if needs_recv {
-            Some(self.ring.peek().ok_or_else(|| {
-                qp.device().counters.rnr_naks.add(1);
-                Nak::Rnr(self.terms.rnr_timer)
-            })?)
-        } else {
-            None
-        };
-        match (request.op, &recv) {
-            (Op::Send, Some(wqe)) => {
-                if let Err(status) = self.scatter(qp, wqe, arrival.length, memory) {
-                    return Err(self.fail_recv(qp, wqe, status));
+        match request.op {
+            Op::Send => {
+                let wqe = self.oldest_receive(qp)?;
+                if let Err(status) = self.scatter(qp, &wqe, arrival.length, memory) {
+                    return Err(self.fail_recv(qp, &wqe, status));
                 }
+                return Ok(Some(wqe));
             }
-            (Op::Send, None) => (),
-            (Op::Write { addr, rkey }, _) => {
+            Op::Write { addr, rkey } => {
                 self.permit(qp, Access::RemoteWrite)?;
                 Self::find(qp, rkey, addr, arrival.length, Access::RemoteWrite, memory)?;
+                if request.imm.is_some() {
+                    return self.oldest_receive(qp).map(Some);
+                }
             }
-            (Op::Read { addr, rkey }, _) => {
+            Op::Read { addr, rkey } => {
                 self.permit_fetch(qp, Access::RemoteRead)?;
                 Self::find(qp, rkey, addr, arrival.length, Access::RemoteRead, memory)?;
             }
-            (Op::FetchAdd { addr, rkey, .. } | Op::CompareSwap { addr, rkey, .. }, _) => {
+            Op::FetchAdd { addr, rkey, .. } | Op::CompareSwap { addr, rkey, .. } => {
                 self.permit_fetch(qp, Access::RemoteAtomic)?;
                 if addr % 8 != 0 {
                     return Err(Self::refuse(qp, Nak::InvalidRequest));
@@ -190,7 +185,15 @@ impl Responder {
                 Self::find(qp, rkey, addr, arrival.length, Access::RemoteAtomic, memory)?;
             }
         }
-        Ok(recv)
+        Ok(None)
+    }
+
+    /// The receive request for a message that needs one.
+    fn oldest_receive(&self, qp: &Qp) -> Result<RecvWqe, Nak> {
+        self.ring.peek().ok_or_else(|| {
+            qp.device().counters.rnr_naks.add(1);
+            Nak::Rnr(self.terms.rnr_timer)
+        })
     }
 
     /// Finds the buffers of a receive request, as far as a message of `length` bytes needs them.
@@ -291,7 +294,7 @@ impl Responder {
     /// Ends a receive request in error, and the queue pair with it. Returns what the peer is told.
     fn fail_recv(&mut self, qp: &Arc<Qp>, wqe: &RecvWqe, status: Status) -> Nak {
         self.ring.retire();
-        qp.complete_recv(&recv_completion(wqe, qp.qpn(), status), true);
+        qp.complete_recv(&recv_completion(wqe, qp.qpn(), status), false);
         qp.fail(None);
         if status == Status::LocalLength {
             Nak::InvalidRequest
@@ -336,16 +339,18 @@ impl Responder {
         }
     }
 
-    /// Completes everything that is posted as flushed, in posting order.
-    pub(crate) fn flush(&mut self, qp: &Qp) {
+    /// Completes everything that is posted as flushed, in posting order; returns how much that was.
+    pub(crate) fn flush(&mut self, qp: &Qp) -> u32 {
         // What a hostile program adds meanwhile is left for the next time.
-        for _ in 0..self.ring.pending() {
+        let pending = self.ring.pending();
+        for done in 0..pending {
             let Some(wqe) = self.ring.peek() else {
-                return;
+                return done;
             };
             self.ring.retire();
-            qp.complete_recv(&recv_completion(&wqe, qp.qpn(), Status::Flushed), true);
+            qp.complete_recv(&recv_completion(&wqe, qp.qpn(), Status::Flushed), false);
         }
+        pending
     }
 }
 
