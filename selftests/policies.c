@@ -8,50 +8,13 @@
  */
 
 #include "kselftest_harness.h"
+#include "knobs.h"
 #include "stream.h"
 
 FIXTURE(policy) {
 	struct stream s;
 	char saved[4][32];
 };
-
-static const char *const knobs[4] = { "reset_policy", "revoke_policy", "drain_timeout_ms",
-				      "burst_bytes" };
-
-static int open_knob(const char *name, int flags)
-{
-	char path[256];
-
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/%s", device_name(), name);
-	return open(path, flags);
-}
-
-/* 0 or an errno. */
-static int set(const char *name, const char *value)
-{
-	int fd = open_knob(name, O_WRONLY), err = 0;
-
-	if (fd < 0)
-		return errno;
-	if (write(fd, value, strlen(value)) != (ssize_t)strlen(value))
-		err = errno;
-	close(fd);
-	return err;
-}
-
-static bool get(const char *name, char *value, size_t max)
-{
-	int fd = open_knob(name, O_RDONLY);
-	ssize_t n = fd < 0 ? -1 : read(fd, value, max - 1);
-
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return false;
-	value[n] = 0;
-	value[strcspn(value, "\n")] = 0;
-	return true;
-}
 
 FIXTURE_SETUP(policy)
 {
@@ -60,7 +23,7 @@ FIXTURE_SETUP(policy)
 	if (open_knob(knobs[0], O_RDONLY) < 0)
 		SKIP(return, "the device has no policies");
 	for (int i = 0; i < 4; i++) {
-		ASSERT_TRUE(get(knobs[i], self->saved[i], sizeof(self->saved[i])))
+		ASSERT_TRUE(knob_get(knobs[i], self->saved[i], sizeof(self->saved[i])))
 			TH_LOG("cannot read %s", knobs[i]);
 	}
 	ASSERT_EQ(0, stream_open(&self->s, IBV_WR_RDMA_WRITE));
@@ -70,7 +33,7 @@ FIXTURE_TEARDOWN(policy)
 {
 	for (int i = 0; i < 4; i++)
 		if (self->saved[i][0])
-			EXPECT_EQ(0, set(knobs[i], self->saved[i]));
+			EXPECT_EQ(0, knob_set(knobs[i], self->saved[i]));
 	stream_close(&self->s);
 }
 
@@ -100,10 +63,10 @@ TEST_F(policy, values_are_checked_and_kept)
 	char value[32], before[32];
 
 	for (size_t i = 0; i < ARRAY_SIZE(tries); i++) {
-		ASSERT_TRUE(get(tries[i].knob, before, sizeof(before)));
-		EXPECT_EQ(tries[i].want, set(tries[i].knob, tries[i].value))
+		ASSERT_TRUE(knob_get(tries[i].knob, before, sizeof(before)));
+		EXPECT_EQ(tries[i].want, knob_set(tries[i].knob, tries[i].value))
 			TH_LOG("%s = \"%s\"", tries[i].knob, tries[i].value);
-		ASSERT_TRUE(get(tries[i].knob, value, sizeof(value)));
+		ASSERT_TRUE(knob_get(tries[i].knob, value, sizeof(value)));
 		EXPECT_EQ(0, strncmp(value, tries[i].want ? before : tries[i].value,
 				     strlen(value)))
 			TH_LOG("%s is %s", tries[i].knob, value);
@@ -135,7 +98,7 @@ TEST_F_TIMEOUT(policy, reset_aborts, 60)
 	struct stream *s = &self->s;
 	int cut = 0;
 
-	ASSERT_EQ(0, set("reset_policy", "abort"));
+	ASSERT_EQ(0, knob_set("reset_policy", "abort"));
 	for (int round = 0; round < 20; round++) {
 		run_stream(_metadata, s);
 		ASSERT_EQ(0, qp_to(s->p.a.qp, IBV_QPS_RESET));
@@ -154,7 +117,7 @@ TEST_F_TIMEOUT(policy, error_aborts, 60)
 	struct stream *s = &self->s;
 	int cut = 0;
 
-	ASSERT_EQ(0, set("reset_policy", "abort"));
+	ASSERT_EQ(0, knob_set("reset_policy", "abort"));
 	for (int round = 0; round < 20; round++) {
 		run_stream(_metadata, s);
 		ASSERT_EQ(0, qp_to(s->p.a.qp, IBV_QPS_ERR));
@@ -174,7 +137,7 @@ TEST_F_TIMEOUT(policy, peer_reset_aborts, 60)
 	struct stream *s = &self->s;
 	int cut = 0;
 
-	ASSERT_EQ(0, set("reset_policy", "abort"));
+	ASSERT_EQ(0, knob_set("reset_policy", "abort"));
 	for (int round = 0; round < 20; round++) {
 		run_stream(_metadata, s);
 		ASSERT_EQ(0, qp_to(s->p.b.qp, IBV_QPS_RESET));
@@ -192,7 +155,7 @@ TEST_F_TIMEOUT(policy, drain_without_time_aborts, 60)
 	struct stream *s = &self->s;
 	int cut = 0;
 
-	ASSERT_EQ(0, set("drain_timeout_ms", "0"));
+	ASSERT_EQ(0, knob_set("drain_timeout_ms", "0"));
 	for (int round = 0; round < 20; round++) {
 		run_stream(_metadata, s);
 		ASSERT_EQ(0, qp_to(s->p.a.qp, IBV_QPS_RESET));
@@ -208,7 +171,7 @@ static void revoke_drains(struct __test_metadata *_metadata, struct stream *s, b
 {
 	int interrupted = 0;
 
-	ASSERT_EQ(0, set("revoke_policy", "drain"));
+	ASSERT_EQ(0, knob_set("revoke_policy", "drain"));
 	for (int round = 0; round < 20; round++) {
 		int good;
 
@@ -246,7 +209,7 @@ TEST_F_TIMEOUT(policy, bursts_of_another_size, 60)
 
 	/* The size of the bursts is what a cut message shows. */
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-		ASSERT_EQ(0, set("burst_bytes", sizes[i]));
+		ASSERT_EQ(0, knob_set("burst_bytes", sizes[i]));
 		setenv("SLUICE_BURST", sizes[i], 1);
 		for (int round = 0; round < 10; round++) {
 			run_stream(_metadata, s);

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#define BOUND_MS 5000
+#define BOUND_MS (5000 * slowness())
 #define QUIET_US 30000
 
 /* The longest of several calls. */
