@@ -14,7 +14,13 @@ check() {
 	local name=$1 output
 	shift
 	# A slow kernel gets every kind of run, but no long ones.
-	[ "${SLUICE_SLOW:-1}" -eq 1 ] || set -- "$@" -n 32
+	local arguments=("$@") i
+	for i in "${!arguments[@]}"; do
+		if [ "${SLUICE_SLOW:-1}" -gt 1 ] && [ "${arguments[i]}" = -n ]; then
+			arguments[i + 1]=32
+		fi
+	done
+	set -- "${arguments[@]}"
 	count=$((count + 1))
 	if output=$(guest/perftest.py "$device" "$@" 2>&1); then
 		echo "# $output"
