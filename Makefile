@@ -41,6 +41,9 @@ test-host:
 test-debug:
 	tools/test-debug
 
+mutants:
+	tools/mutants
+
 clean:
 	rm -rf build
 
@@ -56,10 +59,11 @@ help:
 	@echo 'make test       all tests: lint, host, VM                          (tools/test)'
 	@echo 'make test-host  only those that need no VM                         (tools/test lint host)'
 	@echo 'make test-debug those of the VM on a kernel that checks itself      (tools/test-debug)'
+	@echo 'make mutants    breaks the driver on purpose, to see it noticed      (tools/mutants)'
 	@echo 'make bench      sluice against rdma_rxe, table and build/bench.json (tools/bench)'
 	@echo 'make clean      removes build/'
 	@echo 'make distclean  removes what was downloaded and prepared, too      (tools/distclean)'
 	@echo
 	@echo 'SLUICE_KVM=1 runs the VM with KVM. The cache is $${XDG_CACHE_HOME:-~/.cache}/sluice.'
 
-.PHONY: all modules install demo vm bench test test-host test-debug clean distclean help
+.PHONY: all modules install demo vm bench test test-host test-debug mutants clean distclean help
