@@ -2,7 +2,7 @@
 
 //! Closing a gate and waiting until it has drained: contract section 3, steps 1 and 3.
 //!
-//! Pure, as [`super::gate`] is: the host tests explore it together with the gate.
+//! Pure, as [`super::gate`] is.
 
 #![forbid(unsafe_code)]
 
