@@ -16,8 +16,60 @@ pub(crate) mod reset;
 pub(crate) mod revoke;
 pub mod sync;
 
-use crate::abstractions::process;
-use gate::CloseMode;
+use crate::{
+    abstractions::{
+        process,
+        trace::{
+            self,
+            Cause,
+            What, //
+        },
+    },
+    verbs::Device, //
+};
+use drain::{
+    Closable,
+    Outcome, //
+};
+use gate::{
+    CloseMode,
+    Drained, //
+};
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
+
+/// Closes the gate of `what` as `policy` of the device says, waits for the holders inside, and
+/// leaves in counters, histogram and trace what there is to see of it (contract section 7).
+///
+/// See [`drain::drain`], also for `hasten`. May sleep.
+fn close_and_drain(
+    device: &Device,
+    what: What,
+    cause: Cause,
+    gate: &impl Closable,
+    policy: CloseMode,
+    hasten: impl FnOnce(),
+) -> (Drained, Outcome) {
+    let mode = at_exit(policy);
+    trace::close_begin(&device.handle, what, mode, cause, gate.holders());
+    let start = Instant::<Monotonic>::now();
+    let (drained, outcome) = drain::drain(gate, mode, device.policies.drain_timeout_ms(), hasten);
+    let waited = start.elapsed();
+    device.waits.record(what, waited);
+    trace::close_end(
+        &device.handle,
+        what,
+        gate.closed_with().unwrap_or(mode),
+        outcome.past_deadline,
+        waited,
+    );
+    if outcome.past_deadline {
+        device.counters.drains_past_deadline.add(1);
+    }
+    (drained, outcome)
+}
 
 /// How a gate is closed on behalf of the present process, whose device has the policy `mode`.
 ///

@@ -296,16 +296,6 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { self.node.as_ref() }
     }
 
-    /// How many leases are out at this instant; for display only.
-    pub(crate) fn holders(&self) -> usize {
-        self.node().gate.holders()
-    }
-
-    /// How the gate is closed; `None` if it is open.
-    pub(crate) fn closed_with(&self) -> Option<CloseMode> {
-        self.node().gate.closed_with()
-    }
-
     /// Takes the value back and gives the index up, when nobody is inside any more. Does not wait
     /// if the gate has drained; otherwise closes it with [`CloseMode::Cancel`] and may sleep.
     ///
@@ -357,6 +347,16 @@ impl<T: Send + Sync + 'static> Closable for Published<T> {
     /// Whether somebody is inside.
     fn is_drained(&self) -> bool {
         self.node().gate.is_drained()
+    }
+
+    /// How many leases are out at this instant; for display only.
+    fn holders(&self) -> usize {
+        self.node().gate.holders()
+    }
+
+    /// How the gate is closed; `None` if it is open.
+    fn closed_with(&self) -> Option<CloseMode> {
+        self.node().gate.closed_with()
     }
 
     /// Waits until nobody is inside. The gate must have been closed. May sleep.

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::abstractions::trace::What;
 use core::{
     fmt,
     sync::atomic::{
@@ -17,25 +18,23 @@ use kernel::time::Delta;
 /// all that are longer: 2^22 us are 4 s.
 const BUCKETS: usize = 24;
 
-/// What is taken away.
-#[derive(Clone, Copy)]
-pub(crate) enum What {
-    /// A queue pair: RESET, ERR or destroy.
-    Qp,
-    /// A region: deregistration.
-    Region,
-}
+/// How often a wait was how long.
+type Histogram = [AtomicU64; BUCKETS];
 
 /// The waits of one device's teardowns.
 pub(crate) struct Waits {
-    counts: [[AtomicU64; BUCKETS]; 2],
+    /// RESET, ERR and destroy.
+    qp: Histogram,
+    /// Deregistration.
+    region: Histogram,
 }
 
 impl Waits {
     /// Nothing has been torn down.
     pub(crate) const fn new() -> Self {
         Self {
-            counts: [const { [const { AtomicU64::new(0) }; BUCKETS] }; 2],
+            qp: [const { AtomicU64::new(0) }; BUCKETS],
+            region: [const { AtomicU64::new(0) }; BUCKETS],
         }
     }
 
@@ -44,7 +43,11 @@ impl Waits {
         // CAST: a wait is not negative, and its logarithm is small.
         let us = wait.as_micros_ceil().max(1) as u64 - 1;
         let bucket = ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1);
-        self.counts[what as usize][bucket].fetch_add(1, Ordering::Relaxed);
+        let histogram = match what {
+            What::Qp(_) => &self.qp,
+            What::Region(_) => &self.region,
+        };
+        histogram[bucket].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -53,8 +56,7 @@ impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:>10} {:>12} {:>12}", "us below", "qp", "region")?;
         for bucket in 0..BUCKETS {
-            let [qp, region] = [What::Qp, What::Region]
-                .map(|what| self.counts[what as usize][bucket].load(Ordering::Relaxed));
+            let [qp, region] = [&self.qp, &self.region].map(|h| h[bucket].load(Ordering::Relaxed));
             if qp != 0 || region != 0 {
                 let below: &dyn fmt::Display = if bucket == BUCKETS - 1 {
                     &"inf"

@@ -18,6 +18,10 @@ pub trait Closable {
     fn close(&self, mode: CloseMode) -> bool;
     /// See [`Gate::is_drained`].
     fn is_drained(&self) -> bool;
+    /// See [`Gate::closed_with`].
+    fn closed_with(&self) -> Option<CloseMode>;
+    /// See [`Gate::holders`].
+    fn holders(&self) -> usize;
     /// See [`Gate::wait`].
     fn wait(&self) -> Drained;
     /// See [`Gate::wait_timeout`].
@@ -31,6 +35,14 @@ impl Closable for Gate {
 
     fn is_drained(&self) -> bool {
         self.is_drained()
+    }
+
+    fn closed_with(&self) -> Option<CloseMode> {
+        self.closed_with()
+    }
+
+    fn holders(&self) -> usize {
+        self.holders()
     }
 
     fn wait(&self) -> Drained {

@@ -9,11 +9,8 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    at_exit,
-    drain::{
-        drain,
-        Closable, //
-    },
+    close_and_drain,
+    drain::Closable,
     gate::{
         CloseMode,
         Drained, //
@@ -23,52 +20,30 @@ use crate::{
     abstractions::{
         rdma::QpState,
         trace::{
-            self,
-            Cause, //
-        }, //
+            Cause,
+            What, //
+        },
     },
-    observe::waits::What,
     transport::qp::{
         Ending,
         Qp, //
     },
 };
-use kernel::{
-    sync::Arc,
-    time::{
-        Instant,
-        Monotonic, //
-    }, //
-};
+use kernel::sync::Arc;
 
 /// Closes the gate of `qp` as the device's policy says, and waits for the transfers inside.
 fn close(qp: &Arc<Qp>, ending: Ending, cause: Cause) -> Drained {
     qp.set_ending(ending);
     let device = qp.device();
-    let policies = &device.policies;
-    let mode = at_exit(policies.reset());
-    let what = trace::What::Qp(qp.qpn());
-    trace::close_begin(&device.handle, what, mode, cause, qp.gate().holders());
-    let start = Instant::<Monotonic>::now();
-    let (drained, outcome) = drain(qp.gate(), mode, policies.drain_timeout_ms(), || {
+    let policy = device.policies.reset();
+    let what = What::Qp(qp.qpn());
+    let (drained, _outcome) = close_and_drain(device, what, cause, qp.gate(), policy, || {
         qp.hasten();
         // What the peer has under way with this queue pair is in the peer's hands.
         if let Some(peer) = device.qps.lookup(qp.dest_qpn()) {
             peer.hasten();
         }
     });
-    let waited = start.elapsed();
-    device.waits.record(What::Qp, waited);
-    trace::close_end(
-        &device.handle,
-        what,
-        qp.gate().closed_with().unwrap_or(mode),
-        outcome.past_deadline,
-        waited,
-    );
-    if outcome.past_deadline {
-        device.counters.drains_past_deadline.add(1);
-    }
     drained
 }
 

@@ -20,15 +20,12 @@
 
 #![forbid(unsafe_code)]
 
-use super::{
-    pass::Pass,
-    rc::{
-        requester::{
-            Next,
-            Requester, //
-        },
-        responder::Responder,
+use super::rc::{
+    requester::{
+        Next,
+        Requester, //
     },
+    responder::Responder,
 };
 use crate::{
     abstractions::{
@@ -443,11 +440,6 @@ impl Qp {
         let mut discarded = self.requester.lock().reset();
         discarded += self.responder.lock().ring.discard();
         self.device.counters.wrs_discarded.add(discarded.into());
-    }
-
-    /// Asks for a pass; `None` if the queue pair is being torn down.
-    pub(super) fn ask_pass(self: &Arc<Self>) -> Option<Pass> {
-        Pass::ask(self)
     }
 }
 

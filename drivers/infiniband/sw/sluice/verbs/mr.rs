@@ -19,7 +19,10 @@ use crate::{
         table::Published,
     },
     keys::Region,
-    teardown::revoke::revoke,
+    teardown::{
+        drain::Closable,
+        revoke::revoke, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -81,7 +84,7 @@ impl Mr {
         // CAST: widens.
         details.number(c"length", self.length as u64)?;
         details.access(c"access", self.access)?;
-        let leases = self.region.lock().as_ref().map_or(0, Published::holders);
+        let leases = self.region.lock().as_ref().map_or(0, Closable::holders);
         // CAST: widens.
         details.number(c"leases", leases as u64)
     }

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     abstractions::ring::SendWqe,
-    transport::qp::Qp, //
+    transport::{
+        pass::Pass,
+        qp::Qp, //
+    },
 };
 use kernel::{
     sync::Arc,
@@ -100,7 +103,7 @@ impl Requester {
             _ => (),
         }
         // A failure may be found before the transfer starts, with no pass in hand.
-        let pass = qp.ask_pass();
+        let pass = Pass::ask(qp);
         self.ring.retire();
         qp.complete_send(&send_completion(wqe, qp.qpn(), status, 0));
         qp.fail(None);

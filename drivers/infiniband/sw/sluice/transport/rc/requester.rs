@@ -45,6 +45,7 @@ use crate::{
     keys::SpanList,
     teardown::hold::Target,
     transport::{
+        pass::Pass,
         path::local,
         qp::Qp, //
     },
@@ -376,7 +377,7 @@ impl Requester {
         wqe: &SendWqe,
         other: Option<(&Arc<Qp>, &mut Responder)>,
     ) -> Result<Active, Outcome> {
-        let own = qp.ask_pass().ok_or(Outcome::Torn)?;
+        let own = Pass::ask(qp).ok_or(Outcome::Torn)?;
         if qp.state() != QpState::Rts {
             return Err(Outcome::Torn);
         }
