@@ -473,6 +473,11 @@ impl CompletionRing {
         self.next.wrapping_sub(consumer) & self.ring.mask
     }
 
+    /// Up to where the program has taken completions, as far as it tells; for comparing only.
+    pub(crate) fn taken(&self) -> u32 {
+        self.ring.consumer().load(Ordering::Relaxed)
+    }
+
     /// Appends a completion; `false` if there is no room. Never sleeps.
     pub(crate) fn push(&mut self, completion: &Completion) -> bool {
         if self.pending() == self.ring.mask {

@@ -6,6 +6,7 @@
 #include <linux/if_arp.h>
 #include <linux/if_vlan.h>
 #include <linux/mm.h>
+#include <linux/sched/stat.h>
 #include <net/netlink.h>
 #include <rdma/rdma_netlink.h>
 
@@ -77,6 +78,11 @@ struct ib_device *sluice_device_of(struct device *dev)
 bool sluice_current_is_exiting(void)
 {
 	return current->flags & PF_EXITING;
+}
+
+bool sluice_is_alone(void)
+{
+	return single_task_running() && !need_resched();
 }
 
 bool sluice_device_try_get(struct ib_device *dev)

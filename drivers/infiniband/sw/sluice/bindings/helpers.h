@@ -25,6 +25,7 @@ bool sluice_netdev_mac(const struct net_device *dev, u8 *mac);
 struct net_device *sluice_notifier_netdev(void *info);
 
 bool sluice_current_is_exiting(void);
+bool sluice_is_alone(void);
 
 bool sluice_device_try_get(struct ib_device *dev);
 struct ib_device *sluice_device_of(struct device *dev);

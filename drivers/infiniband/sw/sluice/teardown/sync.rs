@@ -8,6 +8,8 @@
 
 pub use crate::abstractions::signal::Signal;
 pub use core::sync::atomic::{
+    fence,
+    AtomicBool,
     AtomicUsize,
     Ordering, //
 };

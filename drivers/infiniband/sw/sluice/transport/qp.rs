@@ -20,12 +20,15 @@
 
 #![forbid(unsafe_code)]
 
-use super::rc::{
-    requester::{
-        Next,
-        Requester, //
-    },
-    responder::Responder,
+use super::{
+    attendance::Attendance,
+    rc::{
+        requester::{
+            Next,
+            Requester, //
+        },
+        responder::Responder,
+    }, //
 };
 use crate::{
     abstractions::{
@@ -117,6 +120,10 @@ pub(crate) struct Qp {
     state: AtomicU32,
     ending: AtomicU32,
     established: AtomicBool,
+    /// Whether the workqueue is at the send ring.
+    pub(super) attendance: Attendance,
+    /// Whether this queue pair is counted in the device's `waiting`.
+    waiting: AtomicBool,
     /// See [`FLUSH_POLL_MS`].
     flush_poll_ms: AtomicU32,
     gate: Gate,
@@ -176,6 +183,8 @@ impl Qp {
                 state: AtomicU32::new(QpState::Reset.to_verbs()),
                 ending: AtomicU32::new(Ending::None as u32),
                 established: AtomicBool::new(false),
+                attendance: Attendance::new(),
+                waiting: AtomicBool::new(false),
                 flush_poll_ms: AtomicU32::new(FLUSH_POLL_MS.0),
                 gate,
                 task,
@@ -309,6 +318,20 @@ impl Qp {
         }
     }
 
+    /// Up to where the consumer has taken completions of send requests; for comparing only.
+    pub(super) fn taken(&self) -> u32 {
+        self.send_cq.taken()
+    }
+
+    /// Says whether this queue pair waits for its turn.
+    fn set_waiting(&self, waiting: bool) {
+        match (self.waiting.swap(waiting, Ordering::Relaxed), waiting) {
+            (false, true) => self.device.waiting.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.device.waiting.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
+    }
+
     /// The queue pair that this one is connected to, or has been.
     pub(crate) fn dest_qpn(&self) -> u32 {
         self.requester.lock().terms.dest_qpn
@@ -322,6 +345,7 @@ impl Qp {
         self.task.cancel();
         self.nap.cancel();
         self.task.cancel();
+        self.set_waiting(false);
     }
 
     /// A first message has come while this side does not send yet.
@@ -366,10 +390,13 @@ impl Qp {
                 return Err(EINVAL);
             }
         }
+        if self.attendance.is_attended() {
+            return Ok(());
+        }
         match self.requester.try_lock() {
             Some(requester) if requester.is_visit_due() => (),
             Some(mut requester) => {
-                let next = requester.run(self, &mut Quantum::doorbell());
+                let next = requester.answer(self, &mut Quantum::doorbell());
                 self.visit_over(requester, next);
             }
             // Whoever is at it may have looked at the ring for the last time already.
@@ -393,7 +420,11 @@ impl Qp {
             _ => {
                 match next {
                     Next::Idle => (),
-                    Next::Again => self.kick(0),
+                    Next::Attend => self.kick(0),
+                    Next::Again => {
+                        self.set_waiting(true);
+                        self.kick(0);
+                    }
                     // A workqueue counts in ticks; what is shorter than a few is slept off.
                     Next::After(wait) if wait < SHORT_WAIT => {
                         self.nap.queue(&self.device.naps, self, 0);
@@ -445,8 +476,9 @@ impl Qp {
 
 impl Run for Qp {
     fn run(self: Arc<Self>) {
+        self.set_waiting(false);
         let mut requester = self.requester.lock();
-        let next = requester.run(&self, &mut Quantum::work());
+        let next = requester.attend(&self, &mut Quantum::work());
         self.visit_over(requester, next);
     }
 }

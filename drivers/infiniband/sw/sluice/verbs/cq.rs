@@ -130,6 +130,11 @@ impl Cq {
         state.ring.pending() != 0
     }
 
+    /// Up to where the program has taken completions; for comparing only.
+    pub(crate) fn taken(&self) -> u32 {
+        self.state.lock().ring.taken()
+    }
+
     /// Appends a completion and raises the event if the queue is armed for it. `solicited` tells
     /// whether the completion is one that consumers wait for who wait for solicited ones only; one
     /// in error always is.

@@ -42,6 +42,7 @@ use crate::{
     },
     transport::qp::Qp, //
 };
+use core::sync::atomic::AtomicU32;
 use kernel::{
     cpu::nr_cpu_ids,
     prelude::*,
@@ -75,6 +76,8 @@ pub(crate) struct Device {
     /// Where the queue pairs have their work done: one item for each processor at a time, so that
     /// it is the order of the queue that decides who is next, and not the scheduler.
     pub(crate) workqueue: WorkQueue,
+    /// How many queue pairs wait for their turn on it.
+    pub(crate) waiting: AtomicU32,
     /// Where the queue pairs sleep off short waits.
     pub(crate) naps: WorkQueue,
     /// What happens when something is taken away from a running transfer.
@@ -103,6 +106,7 @@ impl Device {
                 holds,
                 waits,
                 workqueue: WorkQueue::new(c"sluice", nr_cpu_ids())?,
+                waiting: AtomicU32::new(0),
                 naps: WorkQueue::new(c"sluice_naps", 0)?,
                 policies: Policies::new(),
                 counters: Counters::new(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver's `teardown::sync` gives the gate, on loom.
+//! What the driver's `teardown::sync` gives the pure modules, on loom.
 
 use loom::sync::{
     Condvar,
@@ -8,6 +8,8 @@ use loom::sync::{
 };
 
 pub use loom::sync::atomic::{
+    fence,
+    AtomicBool,
     AtomicUsize,
     Ordering, //
 };

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     abstractions::{
+        process,
         rdma::{
             Access,
             AccessFlags,
@@ -55,8 +56,10 @@ use crate::{
         timers::AckTimeout, //
     },
 };
+use core::sync::atomic::Ordering;
 use kernel::{
     prelude::*,
+    processor::cpu_relax,
     sync::Arc,
     time::{
         Delta,
@@ -72,11 +75,24 @@ const MAX_MESSAGE: usize = 1 << 31;
 /// be held up by it for long that nobody hastens.
 const HOLD_POLL: Delta = Delta::from_millis(20);
 
+/// So many doorbells without the consumer having taken a completion in between are a stream: it does
+/// not wait for each request, but for the device to be free for more.
+const STREAM: u32 = 8;
+
+/// After how many useless attempts to attend to a stream they do not become rarer any more.
+const MAX_RELUCTANCE: u32 = 8;
+
+/// How long the workqueue waits for a stream to go on before it leaves it to its doorbells again;
+/// a multiple of what a program needs to post one more.
+const LINGER: Delta = Delta::from_micros(20);
+
 /// What is to follow a visit.
 #[derive(Clone, Copy)]
 pub(crate) enum Next {
     /// Nothing, until something is posted.
     Idle,
+    /// More is about to be posted: the workqueue is to [attend](Requester::attend).
+    Attend,
     /// Another visit, after those of other queue pairs.
     Again,
     /// Another visit after this time.
@@ -148,6 +164,14 @@ pub(crate) struct Requester {
     active: Option<Active>,
     /// Whether the workqueue is going to visit anyway.
     visit_due: bool,
+    /// Up to where the consumer had taken completions at the last doorbell.
+    taken: u32,
+    /// Doorbells since it has taken one, or since the workqueue was asked to attend.
+    streak: u32,
+    /// Whether what is posted is a stream.
+    streams: bool,
+    /// How often in a row there was no use in attending, for want of a free processor.
+    reluctance: u32,
     pub(super) wait: Option<Wait>,
     pub(super) retries_used: u8,
     pub(super) rnr_retries_used: u8,
@@ -173,6 +197,10 @@ impl Requester {
             )?,
             active: None,
             visit_due: false,
+            taken: 0,
+            streak: 0,
+            streams: false,
+            reluctance: 0,
             wait: None,
             retries_used: 0,
             rnr_retries_used: 0,
@@ -183,6 +211,8 @@ impl Requester {
     pub(crate) fn reset(&mut self) -> u32 {
         self.drop_active();
         self.visit_due = false;
+        self.streak = 0;
+        self.streams = false;
         self.peer = None;
         self.wait = None;
         self.tell_drained = false;
@@ -216,6 +246,78 @@ impl Requester {
         let next = self.work(qp, quantum);
         self.visit_due = !matches!(next, Next::Idle);
         next
+    }
+
+    /// The visit of the workqueue: as [`Self::run`], and stays with a stream for as long as it goes
+    /// on, nobody else waits, and the quantum lasts. What is posted meanwhile needs no doorbell.
+    pub(crate) fn attend(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+        qp.attendance.begin();
+        let mut of_use = false;
+        let next = loop {
+            let next = self.run(qp, quantum);
+            let stays = matches!(next, Next::Idle) && self.linger(qp);
+            of_use |= stays;
+            // What is to follow other than nothing looks at the ring, too.
+            let find_more = || matches!(next, Next::Idle) && self.has_work(qp);
+            if !stays && qp.attendance.leave(find_more) {
+                break next;
+            }
+        };
+        self.reluctance = match of_use || !self.streams {
+            true => 0,
+            false => MAX_RELUCTANCE.min(self.reluctance + 1),
+        };
+        next
+    }
+
+    /// Waits for a stream to go on; returns whether it does. Busily, as it is a matter of a
+    /// microsecond.
+    fn linger(&mut self, qp: &Qp) -> bool {
+        if !self.streams {
+            return false;
+        }
+        let start = Instant::<Monotonic>::now();
+        loop {
+            if self.has_work(qp) {
+                return true;
+            }
+            let goes_on = qp.state() == QpState::Rts
+                && self.wait.is_none()
+                && !qp.gate().is_closed()
+                && qp.device().waiting.load(Ordering::Relaxed) == 0
+                && process::is_alone()
+                && start.elapsed() < LINGER;
+            if !goes_on {
+                return false;
+            }
+            cpu_relax();
+        }
+    }
+
+    /// Whether there is a message to start.
+    fn has_work(&mut self, qp: &Qp) -> bool {
+        self.rest(qp).is_none() && !qp.gate().is_closed()
+    }
+
+    /// The visit of a doorbell: as [`Self::run`], and has the workqueue attend to what is a stream,
+    /// so that the program has but to post.
+    pub(crate) fn answer(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+        let taken = qp.taken();
+        if taken == self.taken {
+            self.streak += 1;
+        } else {
+            self.taken = taken;
+            self.streak = 0;
+            self.streams = false;
+        }
+        match self.run(qp, quantum) {
+            Next::Idle if self.streak >= STREAM << self.reluctance => {
+                self.streak = 0;
+                self.streams = true;
+                Next::Attend
+            }
+            next => next,
+        }
     }
 
     fn work(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Doorbells that are sent away under every interleaving with a visit that leaves: no request is
+//! forgotten.
+
+use loom::{
+    sync::{
+        atomic::{
+            AtomicUsize,
+            Ordering, //
+        },
+        Mutex, //
+    },
+    thread, //
+};
+use sluice_gate_loom::transport::attendance::Attendance;
+use std::{
+    io::Write,
+    sync::{
+        atomic::AtomicUsize as Tally,
+        Arc, //
+    }, //
+};
+
+/// A ring and its sending side, reduced to what matters here: how many requests were posted, and
+/// how many were carried out, under the lock of the sending side.
+struct Queue {
+    posted: AtomicUsize,
+    done: Mutex<usize>,
+    attendance: Attendance,
+    /// Visits that the workqueue has still to make.
+    due: AtomicUsize,
+}
+
+impl Queue {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            posted: AtomicUsize::new(0),
+            done: Mutex::new(0),
+            attendance: Attendance::new(),
+            due: AtomicUsize::new(0),
+        })
+    }
+
+    fn work(&self, done: &mut usize) -> bool {
+        let posted = self.posted.load(Ordering::Acquire);
+        let more = *done != posted;
+        *done = posted;
+        more
+    }
+
+    /// As `Qp::doorbell`.
+    fn post(&self) {
+        // The indices of a ring are the program's stores: release, and no more than that.
+        let posted = self.posted.load(Ordering::Relaxed);
+        self.posted.store(posted + 1, Ordering::Release);
+        if self.attendance.is_attended() {
+            return;
+        }
+        match self.done.try_lock() {
+            Ok(mut done) => {
+                self.work(&mut done);
+            }
+            Err(_) => {
+                self.due.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// As `Requester::attend`.
+    fn attend(&self) {
+        let mut done = self.done.lock().unwrap();
+        self.attendance.begin();
+        loop {
+            self.work(&mut done);
+            let posted = || self.posted.load(Ordering::Acquire) != *done;
+            if self.attendance.leave(posted) {
+                return;
+            }
+        }
+    }
+
+    /// The visits that are due are made; then nothing may be left.
+    fn check(&self) {
+        while self.due.load(Ordering::Relaxed) > 0 {
+            self.due.fetch_sub(1, Ordering::Relaxed);
+            self.attend();
+        }
+        let posted = self.posted.load(Ordering::Relaxed);
+        assert_eq!(
+            posted,
+            *self.done.lock().unwrap(),
+            "a request was forgotten"
+        );
+        assert!(!self.attendance.is_attended(), "the flag was left up");
+    }
+}
+
+/// Runs `model` under every interleaving, and says how many there were.
+fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
+    let runs = Arc::new(Tally::new(0));
+    let explorer = loom::model::Builder::new();
+    explorer.check({
+        let runs = runs.clone();
+        move || {
+            runs.fetch_add(1, Ordering::Relaxed);
+            model();
+        }
+    });
+    let line = format!("{name}: {} interleavings\n", runs.load(Ordering::Relaxed));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_request_posted_while_the_workqueue_leaves_is_seen() {
+    explore(
+        "a_request_posted_while_the_workqueue_leaves_is_seen",
+        || {
+            let queue = Queue::new();
+            let worker = {
+                let queue = queue.clone();
+                thread::spawn(move || queue.attend())
+            };
+            queue.post();
+            queue.post();
+            worker.join().unwrap();
+            queue.check();
+        },
+    );
+}
+
+#[test]
+fn a_workqueue_that_comes_again_loses_nothing() {
+    explore("a_workqueue_that_comes_again_loses_nothing", || {
+        let queue = Queue::new();
+        let workers = [0, 1].map(|_| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.attend())
+        });
+        queue.post();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        queue.check();
+    });
+}
