@@ -9,9 +9,11 @@
 pub(crate) mod copy;
 pub(crate) mod debugfs;
 pub(crate) mod netdev;
+pub(crate) mod parameter;
 pub(crate) mod process;
 pub(crate) mod rdma;
 pub(crate) mod ring;
+pub(crate) mod setting;
 pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod table;

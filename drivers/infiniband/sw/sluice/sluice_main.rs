@@ -25,6 +25,11 @@ module! {
     license: "GPL",
 }
 
+/// The functions behind the parameters, which are declared in `bindings/parameters.c`.
+#[export_name = "sluice_parameter_ops"]
+static PARAMETER_OPS: kernel::bindings::kernel_param_ops =
+    abstractions::parameter::Ops::<teardown::settings::Defaults>::OPS;
+
 /// The module: a driver that is registered.
 struct SluiceModule {
     // The devices, which go first, have files in the folder.

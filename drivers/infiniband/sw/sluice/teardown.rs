@@ -14,6 +14,7 @@ pub(crate) mod hold;
 pub(crate) mod policy;
 pub(crate) mod reset;
 pub(crate) mod revoke;
+pub(crate) mod settings;
 pub mod sync;
 
 use crate::{

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod ah;
-mod attributes;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod mr;
@@ -28,7 +27,6 @@ use crate::{
             self,
             AhAttr,
             Arm,
-            Attribute,
             Counter,
             CqEvents,
             CqInit,
@@ -45,9 +43,14 @@ use crate::{
             QpInit,
             UserCall, //
         },
+        setting::Setting, //
     },
     observe::counters::Counters,
-    teardown::reset,
+    teardown::{
+        policy::Policies,
+        reset,
+        settings, //
+    },
     transport::qp::Qp,
     LocalModule, //
 };
@@ -68,8 +71,9 @@ impl rdma::Driver for Sluice {
     const MODULE: ThisModule = LocalModule::THIS_MODULE;
     const LINK_TYPE: &'static CStr = c"sluice";
     const COUNTERS: &'static [Counter] = Counters::NAMES;
-    const ATTRIBUTES: &'static [Attribute<Device>] = attributes::ATTRIBUTES;
+    const SETTINGS: &'static [Setting<Policies>] = settings::SETTINGS;
 
+    type Settings = Policies;
     type Device = Device;
     type Pd = Pd;
     type Cq = Cq;
@@ -79,6 +83,10 @@ impl rdma::Driver for Sluice {
 
     fn probe(device: ARef<rdma::Device>, name: &CStr) -> Result<Arc<Device>> {
         Device::new(device, name)
+    }
+
+    fn settings(device: &Device) -> &Policies {
+        &device.policies
     }
 
     fn remove(_device: &Arc<Device>) {}

@@ -39,7 +39,6 @@ pub(crate) use self::{
         AhAttr,
         Gid, //
     },
-    attributes::Attribute,
     cq::{
         Arm,
         CqEvents,

@@ -6,6 +6,7 @@
 #ifndef SLUICE_BINDINGS_HELPERS_H
 #define SLUICE_BINDINGS_HELPERS_H
 
+#include <linux/moduleparam.h>
 #include <linux/netdevice.h>
 #include <linux/scatterlist.h>
 #include <rdma/ib_umem.h>
@@ -41,5 +42,8 @@ void sluice_driver_table_cancel(struct sk_buff *message, void *table);
 struct page *sluice_sg_page(struct scatterlist *sg);
 struct scatterlist *sluice_sg_next(struct scatterlist *sg);
 void *sluice_page_address(struct page *page);
+
+/* Defined in Rust, for parameters whose argument is their name. */
+extern const struct kernel_param_ops sluice_parameter_ops;
 
 #endif

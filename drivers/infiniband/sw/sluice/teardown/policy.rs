@@ -81,13 +81,26 @@ fn load(drains: &AtomicBool) -> CloseMode {
 }
 
 impl Policies {
-    /// The defaults.
+    /// What everything begins with.
     pub(crate) const fn new() -> Self {
         Self {
             reset_drains: AtomicBool::new(true),
             revoke_drains: AtomicBool::new(false),
             drain_timeout_ms: AtomicU32::new(1000),
             burst_bytes: AtomicU32::new(64 << 10),
+        }
+    }
+
+    /// The same policies for another device.
+    pub(crate) fn copied(&self) -> Self {
+        fn copy(drains: &AtomicBool) -> AtomicBool {
+            AtomicBool::new(drains.load(Ordering::Relaxed))
+        }
+        Self {
+            reset_drains: copy(&self.reset_drains),
+            revoke_drains: copy(&self.revoke_drains),
+            drain_timeout_ms: AtomicU32::new(self.drain_timeout_ms()),
+            burst_bytes: AtomicU32::new(self.burst_bytes.load(Ordering::Relaxed)),
         }
     }
 

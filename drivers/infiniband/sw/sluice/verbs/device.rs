@@ -38,7 +38,8 @@ use crate::{
     },
     teardown::{
         hold::Holds,
-        policy::Policies, //
+        policy::Policies,
+        settings::Defaults, //
     },
     transport::qp::Qp, //
 };
@@ -108,7 +109,7 @@ impl Device {
                 workqueue: WorkQueue::new(c"sluice", nr_cpu_ids())?,
                 waiting: AtomicU32::new(0),
                 naps: WorkQueue::new(c"sluice_naps", 0)?,
-                policies: Policies::new(),
+                policies: Defaults::policies(),
                 counters: Counters::new(),
             },
             GFP_KERNEL,

@@ -6,38 +6,25 @@ use super::{
     ops::Ops,
     Driver, //
 };
-use crate::bindings;
-use core::{
-    fmt,
-    marker::PhantomData, //
+use crate::{
+    abstractions::setting::Setting,
+    bindings, //
 };
+use core::marker::PhantomData;
 use kernel::{
     error::Error,
     page::PAGE_SIZE,
-    prelude::*,
-    str::CStr, //
+    prelude::*, //
 };
 
 /// The most attributes that a driver can have.
 const MAX_ATTRIBUTES: usize = 8;
 
-/// An attribute of a device of type `T`: a file in `/sys/class/infiniband/NAME/` that all may read
-/// and root may write.
-pub(crate) struct Attribute<T: 'static> {
-    /// The name of the file.
-    pub(crate) name: &'static CStr,
-    /// Writes the present value, without the end of the line.
-    pub(crate) show: fn(&T, &mut dyn fmt::Write) -> fmt::Result,
-    /// Takes a new value, which arrives without white space around it. The error goes to the
-    /// writer.
-    pub(crate) store: fn(&T, &str) -> Result,
-}
-
 /// One attribute as the core sees it, and ours behind it.
 #[repr(C)]
 struct Entry<D: Driver> {
     raw: bindings::device_attribute,
-    attribute: Option<&'static Attribute<D::Device>>,
+    setting: Option<&'static Setting<D::Settings>>,
 }
 
 /// The attributes of the driver `D`, made at compile time.
@@ -58,7 +45,7 @@ impl<D: Driver> Attributes<D> {
     const POINTERS: &'static [*mut bindings::attribute; MAX_ATTRIBUTES + 1] = &{
         let mut pointers = [core::ptr::null_mut(); MAX_ATTRIBUTES + 1];
         let mut i = 0;
-        while i < D::ATTRIBUTES.len() {
+        while i < D::SETTINGS.len() {
             pointers[i] = (&raw const Self::ENTRIES[i].raw.attr).cast_mut();
             i += 1;
         }
@@ -66,22 +53,22 @@ impl<D: Driver> Attributes<D> {
     };
 
     const ENTRIES: &'static [Entry<D>; MAX_ATTRIBUTES] = &{
-        assert!(D::ATTRIBUTES.len() <= MAX_ATTRIBUTES);
+        assert!(D::SETTINGS.len() <= MAX_ATTRIBUTES);
         let mut entries = [const {
             Entry {
                 // SAFETY: Names, modes and optional functions: zero is none.
                 raw: unsafe { core::mem::zeroed() },
-                attribute: None,
+                setting: None,
             }
         }; MAX_ATTRIBUTES];
         let mut i = 0;
-        while i < D::ATTRIBUTES.len() {
-            let attribute = &D::ATTRIBUTES[i];
-            entries[i].raw.attr.name = attribute.name.to_bytes_with_nul().as_ptr().cast();
+        while i < D::SETTINGS.len() {
+            let setting = &D::SETTINGS[i];
+            entries[i].raw.attr.name = setting.name.to_bytes_with_nul().as_ptr().cast();
             entries[i].raw.attr.mode = 0o644;
             entries[i].raw.__bindgen_anon_1.show = Some(Self::show);
             entries[i].raw.__bindgen_anon_2.store = Some(Self::store);
-            entries[i].attribute = Some(attribute);
+            entries[i].setting = Some(setting);
             i += 1;
         }
         entries
@@ -90,14 +77,14 @@ impl<D: Driver> Attributes<D> {
     /// # Safety
     ///
     /// `raw` must be the first part of one of `ENTRIES`.
-    unsafe fn attribute(
+    unsafe fn setting(
         raw: *mut bindings::device_attribute,
-    ) -> Result<&'static Attribute<D::Device>> {
+    ) -> Result<&'static Setting<D::Settings>> {
         // SAFETY: By the safety requirement; the entries are static.
-        unsafe { (*raw.cast::<Entry<D>>()).attribute }.ok_or(EINVAL)
+        unsafe { (*raw.cast::<Entry<D>>()).setting }.ok_or(EINVAL)
     }
 
-    /// Reads an attribute into `buf`.
+    /// Reads a setting into `buf`.
     ///
     /// # Safety
     ///
@@ -108,28 +95,22 @@ impl<D: Driver> Attributes<D> {
         raw: *mut bindings::device_attribute,
         buf: *mut c_char,
     ) -> isize {
-        let text = || -> Result<isize> {
-            // SAFETY: By the safety requirements.
-            let (attribute, device, buf) = unsafe {
+        let len = || -> Result<usize> {
+            // SAFETY: By the safety requirements. Nobody else looks at the page meanwhile.
+            let (setting, device, page) = unsafe {
                 (
-                    Self::attribute(raw)?,
+                    Self::setting(raw)?,
                     Ops::<D>::device(bindings::sluice_device_of(device)),
-                    core::slice::from_raw_parts_mut(buf.cast::<u8>(), PAGE_SIZE),
+                    &mut *buf.cast::<[u8; PAGE_SIZE]>(),
                 )
             };
-            let mut text = Text { buf, len: 0 };
-            let written = (attribute.show)(device, &mut text).and_then(|()| {
-                use fmt::Write;
-                text.write_char('\n')
-            });
-            written.map_err(|fmt::Error| EINVAL)?;
-            // CAST: At most a page.
-            Ok(text.len as isize)
+            setting.read(D::settings(device), page)
         };
-        text().unwrap_or_else(errno)
+        // CAST: At most a page.
+        len().map_or_else(errno, |len| len as isize)
     }
 
-    /// Writes the `len` bytes in `buf` to an attribute.
+    /// Sets a setting to what the `len` bytes in `buf` say.
     ///
     /// # Safety
     ///
@@ -140,41 +121,23 @@ impl<D: Driver> Attributes<D> {
         buf: *const c_char,
         len: usize,
     ) -> isize {
-        let done = || -> Result<isize> {
+        let done = || -> Result {
             // SAFETY: By the safety requirements.
-            let (attribute, device, bytes) = unsafe {
+            let (setting, device, bytes) = unsafe {
                 (
-                    Self::attribute(raw)?,
+                    Self::setting(raw)?,
                     Ops::<D>::device(bindings::sluice_device_of(device)),
                     core::slice::from_raw_parts(buf.cast::<u8>(), len),
                 )
             };
-            let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
-            (attribute.store)(device, text.trim())?;
-            // CAST: At most a page.
-            Ok(len as isize)
+            setting.write(D::settings(device), bytes)
         };
-        done().unwrap_or_else(errno)
+        // CAST: At most a page.
+        done().map_or_else(errno, |()| len as isize)
     }
 }
 
 fn errno(error: Error) -> isize {
     // CAST: Widens.
     error.to_errno() as isize
-}
-
-/// Text in a buffer of fixed size.
-struct Text<'a> {
-    buf: &'a mut [u8],
-    len: usize,
-}
-
-impl fmt::Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
-        let room = self.buf.get_mut(self.len..end).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.len = end;
-        Ok(())
-    }
 }

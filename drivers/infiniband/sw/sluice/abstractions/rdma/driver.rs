@@ -5,7 +5,6 @@
 use super::{
     AhAttr,
     Arm,
-    Attribute,
     Counter,
     CqEvents,
     CqInit,
@@ -23,7 +22,10 @@ use super::{
     QpInit,
     UserCall, //
 };
-use crate::abstractions::netdev::NetDevice;
+use crate::abstractions::{
+    netdev::NetDevice,
+    setting::Setting, //
+};
 use kernel::{
     prelude::*,
     str::CStr,
@@ -52,9 +54,11 @@ pub(crate) trait Driver: Sized + 'static {
     /// The counters of a device, in the order in which [`Driver::read_counters`] gives them.
     const COUNTERS: &'static [Counter];
 
-    /// The attributes of a device in sysfs.
-    const ATTRIBUTES: &'static [Attribute<Self::Device>];
+    /// What can be set about a device: files in `/sys/class/infiniband/NAME/`.
+    const SETTINGS: &'static [Setting<Self::Settings>];
 
+    /// What [`Driver::SETTINGS`] are the values of.
+    type Settings: 'static;
     /// A device.
     type Device: Send + Sync + 'static;
     /// A protection domain.
@@ -70,6 +74,9 @@ pub(crate) trait Driver: Sized + 'static {
 
     /// Makes the driver's half of a device that is about to be registered as `name`.
     fn probe(device: ARef<Device>, name: &CStr) -> Result<Arc<Self::Device>>;
+
+    /// The values of [`Driver::SETTINGS`] of a device.
+    fn settings(device: &Self::Device) -> &Self::Settings;
 
     /// The device has been unregistered. All its objects have been destroyed and none of the
     /// other functions will be called again.
