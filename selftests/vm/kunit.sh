@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The results of the KUnit suites inside the module, which run when it is loaded. KTAP on standard
-# output. The stock kernel has no KUnit; the debug kernel does.
+# Runs the KUnit suites inside the module (drivers/.../kunit). KTAP on standard output. The stock kernel
+# has no KUnit; the debug kernel does.
 
 shopt -s nullglob
 count=0 failed=0
 
 echo 'KTAP version 1'
 # A suite's cases are indented; what comes before a bad one says why.
-for results in /sys/kernel/debug/kunit/*/results; do
-	suite=$(basename "$(dirname "$results")")
+for folder in /sys/kernel/debug/kunit/sluice_*; do
+	suite=${folder##*/}
+	echo 1 >"$folder/run"
 	while IFS= read -r line; do
 		if [[ $line =~ ^\ +(not\ )?ok\ [0-9]+\ (.*) ]]; then
 			count=$((count + 1))
@@ -19,7 +20,7 @@ for results in /sys/kernel/debug/kunit/*/results; do
 		else
 			echo "# $line"
 		fi
-	done <"$results"
+	done <"$folder/results"
 done
 if [ "$count" -eq 0 ]; then
 	echo 'no suite here: a kernel without KUnit, or a module without suites'

@@ -8,6 +8,8 @@
 
 pub(crate) mod copy;
 pub(crate) mod debugfs;
+#[cfg(CONFIG_KUNIT = "y")]
+pub(crate) mod kunit;
 pub(crate) mod netdev;
 pub(crate) mod parameter;
 pub(crate) mod process;

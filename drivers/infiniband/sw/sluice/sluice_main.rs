@@ -11,6 +11,8 @@ mod abstractions;
 mod bindings;
 mod engine;
 mod keys;
+#[cfg(CONFIG_KUNIT = "y")]
+mod kunit;
 mod observe;
 pub mod teardown;
 mod transport;

@@ -153,6 +153,27 @@ impl UserMemory {
         })
     }
 
+    /// A range that pins nothing, as somebody else keeps the pages.
+    ///
+    /// # Safety
+    ///
+    /// `pages` must be the addresses of pages that live longer than what is returned, and enough
+    /// of them for `len` bytes from `page_offset`, which is less than a page.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(super) unsafe fn from_pages(
+        pages: KVVec<NonNull<u8>>,
+        page_offset: usize,
+        len: usize,
+    ) -> Self {
+        // INVARIANT: By the safety requirement.
+        Self {
+            pages,
+            page_offset,
+            len,
+            _pins: None,
+        }
+    }
+
     /// The length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
