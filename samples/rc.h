@@ -2,7 +2,7 @@
 /*
  * What the samples share: an RC connection from the device's name to a queue pair that can send.
  * Plain libibverbs, nothing of it is special to sluice. Every failure ends the program with a
- * sentence that says what could not be done and why.
+ * sentence that says what could not be done and why, and with one of the exit codes below.
  */
 
 #ifndef SAMPLES_RC_H
@@ -16,6 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define RC_EXIT_FAILED 1 /* a call failed, or something that must happen did not */
+#define RC_EXIT_USAGE 2
+#define RC_EXIT_NO_DEVICE 3
+#define RC_EXIT_NO_PORT 4 /* its netdev is down or has no address */
+#define RC_EXIT_NO_MEMORY 5 /* none left, or the limit for locked memory is too low */
 
 /* What one side has to know of the other, in host byte order. */
 struct rc_peer {
@@ -35,6 +41,7 @@ struct rc_conn {
 	union ibv_gid gid;
 	int gid_index;
 	enum ibv_mtu mtu;
+	uint32_t psn; /* number of the first packet that this side sends */
 };
 
 /* Opens the device called @name, or the first one if it is NULL. */
@@ -45,14 +52,15 @@ static inline struct ibv_context *rc_open_device(const char *name)
 	int i;
 
 	if (!list)
-		err(1, "cannot list RDMA devices");
+		err(RC_EXIT_NO_DEVICE, "cannot list RDMA devices");
 	for (i = 0; list[i] && name && strcmp(ibv_get_device_name(list[i]), name); i++)
 		;
 	if (!list[i])
-		errx(1, "there is no RDMA device %s (see: rdma link)", name ? name : "at all");
+		errx(RC_EXIT_NO_DEVICE, "there is no RDMA device %s (see: rdma link)",
+		     name ? name : "at all");
 	ctx = ibv_open_device(list[i]);
 	if (!ctx)
-		err(1, "cannot open %s", ibv_get_device_name(list[i]));
+		err(RC_EXIT_NO_DEVICE, "cannot open %s", ibv_get_device_name(list[i]));
 	ibv_free_device_list(list);
 	return ctx;
 }
@@ -78,10 +86,40 @@ static inline void rc_find_gid(struct rc_conn *c, int entries)
 			return;
 	}
 	if (c->gid_index < 0)
-		errx(1, "the device has no RoCEv2 address; is its netdev up?");
+		errx(RC_EXIT_NO_PORT, "the device has no RoCEv2 address; is its netdev up?");
 }
 
-/* A queue pair in state INIT: it exists, and may be given receives. @depth: WRs each way. */
+/* RESET to INIT: the queue pair may be given receives. */
+static inline void rc_to_init(struct rc_conn *c)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+
+	/*
+	 * Any number will do, if the other side hears of it. A queue pair that is connected again
+	 * takes another one, so that stray packets of its old life are not taken for new ones.
+	 */
+	c->psn = (c->psn + 0x123457 + c->qp->qp_num) & 0xffffff;
+	errno = ibv_modify_qp(c->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						    IBV_QP_ACCESS_FLAGS);
+	if (errno)
+		err(1, "cannot bring the queue pair to INIT");
+}
+
+/* RESET, from any state: it forgets all that is posted. */
+static inline void rc_to_reset(struct rc_conn *c)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	errno = ibv_modify_qp(c->qp, &attr, IBV_QP_STATE);
+	if (errno)
+		err(1, "cannot bring the queue pair to RESET");
+}
+
+/* A queue pair in state INIT. @depth: WRs each way. */
 static inline void rc_create_qp(struct rc_conn *c, int depth)
 {
 	struct ibv_qp_init_attr init = {
@@ -91,19 +129,11 @@ static inline void rc_create_qp(struct rc_conn *c, int depth)
 		.cap = { .max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1,
 			 .max_recv_sge = 1 },
 	};
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-	};
 
 	c->qp = ibv_create_qp(c->pd, &init);
 	if (!c->qp)
 		err(1, "cannot create a queue pair");
-	errno = ibv_modify_qp(c->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						    IBV_QP_ACCESS_FLAGS);
-	if (errno)
-		err(1, "cannot bring the queue pair to INIT");
+	rc_to_init(c);
 }
 
 static inline void rc_open(struct rc_conn *c, const char *device, int depth)
@@ -114,6 +144,9 @@ static inline void rc_open(struct rc_conn *c, const char *device, int depth)
 	errno = ibv_query_port(c->ctx, 1, &port);
 	if (errno)
 		err(1, "cannot query port 1");
+	if (port.state != IBV_PORT_ACTIVE)
+		errx(RC_EXIT_NO_PORT, "port 1 of %s is not active; is its netdev up?",
+		     ibv_get_device_name(c->ctx->device));
 	c->mtu = port.active_mtu;
 	rc_find_gid(c, port.gid_tbl_len);
 	c->pd = ibv_alloc_pd(c->ctx);
@@ -122,6 +155,7 @@ static inline void rc_open(struct rc_conn *c, const char *device, int depth)
 	c->cq = ibv_create_cq(c->ctx, 2 * depth, NULL, NULL, 0);
 	if (!c->cq)
 		err(1, "cannot create a completion queue");
+	c->psn = 0;
 	rc_create_qp(c, depth);
 }
 
@@ -130,7 +164,7 @@ static inline struct rc_peer rc_self(const struct rc_conn *c, const struct ibv_m
 {
 	return (struct rc_peer){
 		.qpn = c->qp->qp_num,
-		.psn = c->qp->qp_num & 0xffffff, /* any start will do; both must agree on it */
+		.psn = c->psn,
 		.gid = c->gid,
 		.addr = mr ? (uintptr_t)mr->addr : 0,
 		.rkey = mr ? mr->rkey : 0,
@@ -156,9 +190,9 @@ static inline void rc_connect(struct rc_conn *c, const struct rc_peer *peer)
 	};
 	struct ibv_qp_attr rts = {
 		.qp_state = IBV_QPS_RTS,
-		.sq_psn = rc_self(c, NULL).psn,
+		.sq_psn = c->psn,
 		.timeout = 14, /* 67 ms for an answer, */
-		.retry_cnt = 7, /* seven more tries, */
+		.retry_cnt = 6, /* six more tries (rdma_rxe takes 7 for infinitely many), */
 		.rnr_retry = 7, /* and all the time it takes to post a receive */
 		.max_rd_atomic = 1,
 	};
@@ -181,7 +215,7 @@ static inline struct ibv_mr *rc_register(struct rc_conn *c, void *addr, size_t l
 	struct ibv_mr *mr = ibv_reg_mr(c->pd, addr, len, access);
 
 	if (!mr)
-		err(1, "cannot register %zu bytes%s", len,
+		err(RC_EXIT_NO_MEMORY, "cannot register %zu bytes%s", len,
 		    errno == ENOMEM ? " (see: ulimit -l)" : "");
 	return mr;
 }
