@@ -29,7 +29,7 @@ install: modules
 	tools/install
 endif
 
-demo vm bench:
+demo lab vm bench:
 	tools/$@
 
 test:
@@ -55,6 +55,7 @@ help:
 	@echo '                modules, else for the newest stock $(shell sed -nE 's/.* SERIES=([0-9.]+).*/\1/p' tools/lib.sh) kernel of Debian'
 	@echo 'make install    installs it for the running kernel (as root)'
 	@echo 'make demo       shows sluice beside rdma_rxe in a test VM          (tools/demo)'
+	@echo 'make lab        takes things away from running transfers, in that VM (tools/lab)'
 	@echo 'make vm         an interactive shell in that VM                    (tools/vm)'
 	@echo 'make test       all tests: lint, host, VM                          (tools/test)'
 	@echo 'make test-host  only those that need no VM                         (tools/test lint host)'
@@ -66,4 +67,4 @@ help:
 	@echo
 	@echo 'SLUICE_KVM=1 runs the VM with KVM. The cache is $${XDG_CACHE_HOME:-~/.cache}/sluice.'
 
-.PHONY: all modules install demo vm bench test test-host test-debug mutants clean distclean help
+.PHONY: all modules install demo lab vm bench test test-host test-debug mutants clean distclean help
