@@ -15,7 +15,7 @@ mod keys;
 mod kunit;
 mod observe;
 pub mod teardown;
-mod transport;
+pub mod transport;
 mod verbs;
 pub mod wire;
 

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod attendance;
+pub mod attendance;
 pub(crate) mod pass;
 pub(crate) mod path;
 pub(crate) mod qp;

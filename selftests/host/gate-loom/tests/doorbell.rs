@@ -37,7 +37,7 @@ impl Queue {
         Arc::new(Self {
             posted: AtomicUsize::new(0),
             done: Mutex::new(0),
-            attendance: Attendance::new(),
+            attendance: Attendance::default(),
             due: AtomicUsize::new(0),
         })
     }

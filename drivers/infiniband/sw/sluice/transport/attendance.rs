@@ -15,15 +15,12 @@ use crate::teardown::sync::{
     Ordering, //
 };
 
-/// A flag at a ring. One at a time may attend; that is for the caller to see to.
+/// A flag at a ring; at first nobody is there. One at a time may attend; that is for the caller to
+/// see to.
+#[derive(Default)]
 pub struct Attendance(AtomicBool);
 
 impl Attendance {
-    /// Nobody is there.
-    pub fn new() -> Self {
-        Self(AtomicBool::new(false))
-    }
-
     /// The caller is at the ring from here on, until [`Attendance::leave`]. Any context.
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);

@@ -183,7 +183,7 @@ impl Qp {
                 state: AtomicU32::new(QpState::Reset.to_verbs()),
                 ending: AtomicU32::new(Ending::None as u32),
                 established: AtomicBool::new(false),
-                attendance: Attendance::new(),
+                attendance: Attendance::default(),
                 waiting: AtomicBool::new(false),
                 flush_poll_ms: AtomicU32::new(FLUSH_POLL_MS.0),
                 gate,
