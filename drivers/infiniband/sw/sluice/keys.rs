@@ -30,7 +30,8 @@ use crate::{
         },
         umem::UserMemory,
     },
-    verbs::Pd,
+    teardown::commit::Commit,
+    verbs::Pd, //
 };
 use kernel::{
     prelude::*,
@@ -60,12 +61,14 @@ pub(crate) enum KeyFault {
 /// The keys of one device.
 pub(crate) struct KeyTable {
     table: Arc<Table<Region>>,
+    commit: Arc<Commit>,
 }
 
 impl KeyTable {
-    /// Creates an empty table. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    /// Creates an empty table, whose regions are taken away as `commit` orders it. May sleep.
+    pub(crate) fn new(commit: Arc<Commit>) -> Result<Self> {
         Ok(Self {
+            commit,
             table: Arc::new(Table::new(1, MAX_REGIONS)?, GFP_KERNEL)?,
         })
     }
@@ -103,10 +106,10 @@ impl KeyTable {
         length: u64,
         need: AccessFlags,
     ) -> Result<Span, KeyFault> {
-        let lease = self
-            .table
-            .lookup(key >> VARIANT_BITS)
-            .ok_or(KeyFault::Unknown)?;
+        let Some(lease) = self.table.lookup(key >> VARIANT_BITS) else {
+            self.commit.settle();
+            return Err(KeyFault::Unknown);
+        };
         let offset = lease.check(key, pd, addr, length, need)?;
         Ok(Span::new(lease, offset, length))
     }

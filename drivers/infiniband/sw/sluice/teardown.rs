@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod commit;
 pub mod drain;
 pub mod gate;
 pub(crate) mod hold;
@@ -16,6 +17,7 @@ pub(crate) mod reset;
 pub(crate) mod revoke;
 pub(crate) mod settings;
 pub mod sync;
+pub(crate) mod transaction;
 
 use crate::{
     abstractions::{
@@ -37,6 +39,7 @@ use gate::{
     Drained, //
 };
 use kernel::time::{
+    Delta,
     Instant,
     Monotonic, //
 };
@@ -57,19 +60,18 @@ fn close_and_drain(
     trace::close_begin(&device.handle, what, mode, cause, gate.holders());
     let start = Instant::<Monotonic>::now();
     let (drained, outcome) = drain::drain(gate, mode, device.policies.drain_timeout_ms(), hasten);
-    let waited = start.elapsed();
+    let mode = gate.closed_with().unwrap_or(mode);
+    tell_end(device, what, mode, outcome.past_deadline, start.elapsed());
+    (drained, outcome)
+}
+
+/// Leaves word of a gate that has drained, `waited` after it was closed, with `mode` in the end.
+fn tell_end(device: &Device, what: What, mode: CloseMode, past_deadline: bool, waited: Delta) {
     device.waits.record(what, waited);
-    trace::close_end(
-        &device.handle,
-        what,
-        gate.closed_with().unwrap_or(mode),
-        outcome.past_deadline,
-        waited,
-    );
-    if outcome.past_deadline {
+    trace::close_end(&device.handle, what, mode, past_deadline, waited);
+    if past_deadline {
         device.counters.drains_past_deadline.add(1);
     }
-    (drained, outcome)
 }
 
 /// How a gate is closed on behalf of the present process, whose device has the policy `mode`.

@@ -41,6 +41,9 @@ use crate::{
             QpEvents,
             QpInfo,
             QpInit,
+            TeardownRefusal,
+            TeardownRequest,
+            TeardownResult,
             UserCall, //
         },
         setting::Setting, //
@@ -49,7 +52,8 @@ use crate::{
     teardown::{
         policy::Policies,
         reset,
-        settings, //
+        settings,
+        transaction, //
     },
     transport::qp::Qp,
     LocalModule, //
@@ -188,5 +192,12 @@ impl rdma::Driver for Sluice {
     fn dereg_mr(mr: &Arc<Mr>) -> Result {
         mr.deregister();
         Ok(())
+    }
+
+    fn teardown(
+        device: &Arc<Device>,
+        request: &TeardownRequest<Self>,
+    ) -> Result<KVVec<TeardownResult>, TeardownRefusal> {
+        transaction::run(device, request)
     }
 }

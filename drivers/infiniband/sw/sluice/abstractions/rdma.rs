@@ -32,6 +32,7 @@ mod ops;
 mod qp;
 mod resource;
 mod stats;
+mod teardown;
 mod user;
 
 pub(crate) use self::{
@@ -72,6 +73,14 @@ pub(crate) use self::{
     },
     resource::Details,
     stats::Counter,
+    teardown::{
+        TeardownAction,
+        TeardownObject,
+        TeardownReason,
+        TeardownRefusal,
+        TeardownRequest,
+        TeardownResult, //
+    },
     user::{
         Mapping,
         UserCall, //

@@ -296,6 +296,12 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { self.node.as_ref() }
     }
 
+    /// The gate before the value. Who closes it here leaves the value in the table, where lookups
+    /// find the gate closed.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.node().gate
+    }
+
     /// Takes the value back and gives the index up, when nobody is inside any more. Does not wait
     /// if the gate has drained; otherwise closes it with [`CloseMode::Cancel`] and may sleep.
     ///
@@ -307,22 +313,50 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { this.retire_in_place() }
     }
 
+    /// Like [`Self::retire`], but keeps the index, which is given up when that is dropped.
+    pub(crate) fn vacate(self) -> (T, Reserved<T>) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used or dropped after these lines; the two functions divide it.
+        unsafe { (this.take_value(), ManuallyDrop::take(&mut this.slot)) }
+    }
+
     /// # Safety
     ///
     /// `self` must not be used afterwards.
     unsafe fn retire_in_place(&mut self) -> T {
+        // SAFETY: by the requirement on the caller.
+        let value = unsafe { self.take_value() };
+        // SAFETY: dropped once, by the requirement on the caller.
+        unsafe { ManuallyDrop::drop(&mut self.slot) };
+        value
+    }
+
+    /// Takes the value, and gives the node up.
+    ///
+    /// # Safety
+    ///
+    /// Nothing but the slot of `self` may be used afterwards.
+    unsafe fn take_value(&mut self) -> T {
         self.close(CloseMode::Cancel);
         let _drained: Drained = self.node().gate.wait();
         // SAFETY: the gate of this very node has drained, so no lease is left, and no new one can be made; the value
         // is present by the type invariant, and not used again.
         let value = unsafe { ManuallyDrop::take(&mut *self.node().value.get()) };
         let head = self.node().rcu.get();
-        // SAFETY: dropped once, by the requirement on the caller.
-        unsafe { ManuallyDrop::drop(&mut self.slot) };
         // SAFETY: the node was unpublished when the gate was closed; nobody but RCU readers that
         // are about to be refused refers to it. The callback frees it once.
         unsafe { bindings::call_rcu(head, Some(free_node::<T>)) };
         value
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for Published<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: by the type invariant the value is present; it is not written before it is taken,
+        // which consumes `self`.
+        unsafe { &*self.node().value.get() }
     }
 }
 
@@ -411,6 +445,12 @@ impl<T> Lease<T> {
     pub(crate) fn is_cancelled(&self) -> bool {
         // SAFETY: by the type invariant the node is live.
         unsafe { self.node.as_ref() }.gate.is_cancelled()
+    }
+
+    /// Whether nobody would be given a lease any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        // SAFETY: by the type invariant the node is live.
+        unsafe { self.node.as_ref() }.gate.is_closed()
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Cause {
     Error = bindings::sluice_trace_cause_SLUICE_TRACE_ERROR,
     Destroy = bindings::sluice_trace_cause_SLUICE_TRACE_DESTROY,
     Deregister = bindings::sluice_trace_cause_SLUICE_TRACE_DEREG,
+    /// Revoked together with others, and not deregistered yet.
+    Revoke = bindings::sluice_trace_cause_SLUICE_TRACE_REVOKE,
 }
 
 /// By what a transfer is recognised.

@@ -85,6 +85,16 @@ bool sluice_is_alone(void)
 	return single_task_running() && !need_resched();
 }
 
+void sluice_spin_lock_bh(spinlock_t *lock)
+{
+	spin_lock_bh(lock);
+}
+
+void sluice_spin_unlock_bh(spinlock_t *lock)
+{
+	spin_unlock_bh(lock);
+}
+
 bool sluice_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
@@ -98,6 +108,27 @@ struct ib_udata *sluice_attrs_udata(struct uverbs_attr_bundle *attrs)
 struct ib_ucontext *sluice_udata_context(struct ib_udata *udata)
 {
 	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+struct ib_ucontext *sluice_attrs_context(struct uverbs_attr_bundle *attrs)
+{
+	return ib_uverbs_get_ucontext(attrs);
+}
+
+int sluice_attrs_length(struct uverbs_attr_bundle *attrs, u16 id)
+{
+	return uverbs_attr_get_len(attrs, id);
+}
+
+const void *sluice_attrs_bytes(struct uverbs_attr_bundle *attrs, u16 id)
+{
+	return uverbs_attr_get_alloced_ptr(attrs, id);
+}
+
+int sluice_attrs_objects(struct uverbs_attr_bundle *attrs, u16 id,
+			 struct ib_uobject ***objects)
+{
+	return uverbs_attr_get_uobjs_arr(attrs, id, objects);
 }
 
 struct ib_umem *sluice_umem_get(struct ib_device *dev, unsigned long addr,

@@ -9,6 +9,7 @@
 #include <linux/moduleparam.h>
 #include <linux/netdevice.h>
 #include <linux/scatterlist.h>
+#include <linux/spinlock.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
@@ -28,10 +29,18 @@ struct net_device *sluice_notifier_netdev(void *info);
 bool sluice_current_is_exiting(void);
 bool sluice_is_alone(void);
 
+void sluice_spin_lock_bh(spinlock_t *lock);
+void sluice_spin_unlock_bh(spinlock_t *lock);
+
 bool sluice_device_try_get(struct ib_device *dev);
 struct ib_device *sluice_device_of(struct device *dev);
 struct ib_udata *sluice_attrs_udata(struct uverbs_attr_bundle *attrs);
 struct ib_ucontext *sluice_udata_context(struct ib_udata *udata);
+struct ib_ucontext *sluice_attrs_context(struct uverbs_attr_bundle *attrs);
+int sluice_attrs_length(struct uverbs_attr_bundle *attrs, u16 id);
+const void *sluice_attrs_bytes(struct uverbs_attr_bundle *attrs, u16 id);
+int sluice_attrs_objects(struct uverbs_attr_bundle *attrs, u16 id,
+			 struct ib_uobject ***objects);
 
 struct ib_umem *sluice_umem_get(struct ib_device *dev, unsigned long addr,
 				size_t size, int access);

@@ -13,7 +13,9 @@
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_netlink.h>
+#include <rdma/sluice-abi.h>
 #include <rdma/uverbs_ioctl.h>
 
 #include "helpers.h"
+#include "methods.h"
 #include "trace.h"

@@ -47,6 +47,7 @@ enum sluice_trace_cause {
 	SLUICE_TRACE_ERROR,
 	SLUICE_TRACE_DESTROY,
 	SLUICE_TRACE_DEREG,
+	SLUICE_TRACE_REVOKE,
 };
 
 void sluice_trace_transfer_start(struct ib_device *dev, u32 qpn, u32 peer,

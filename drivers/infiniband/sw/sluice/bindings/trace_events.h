@@ -37,7 +37,8 @@
 	EM(SLUICE_TRACE_RESET, "reset")	\
 	EM(SLUICE_TRACE_ERROR, "error")	\
 	EM(SLUICE_TRACE_DESTROY, "destroy")	\
-	EMe(SLUICE_TRACE_DEREG, "dereg")
+	EM(SLUICE_TRACE_DEREG, "dereg")		\
+	EMe(SLUICE_TRACE_REVOKE, "revoke")
 
 /* Tell programs that read the trace the values of the names. */
 #undef EM

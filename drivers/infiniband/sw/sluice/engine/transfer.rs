@@ -97,6 +97,15 @@ impl Transfer {
 
     /// The boundary: decides whether another burst may run. Never sleeps.
     pub(crate) fn boundary(&self, local: &SpanList, remote: &SpanList) -> Result<Cleared, Cut> {
+        self.look(local, remote).or_else(|_| {
+            // Others may have been closed with the gate that was found closed.
+            self.own.settle();
+            self.look(local, remote)
+        })
+    }
+
+    /// Looks at the gates, one after the other.
+    fn look(&self, local: &SpanList, remote: &SpanList) -> Result<Cleared, Cut> {
         if self.own.is_cancelled() {
             Err(Cut::OwnQp)
         } else if self.peer.is_cancelled() {
@@ -145,10 +154,24 @@ impl Transfer {
         Ok(())
     }
 
-    /// Counts the one end of this transfer (invariant I3).
-    pub(crate) fn count_end(&self, end: Result<(), Cut>, counters: &Counters) {
+    /// Counts the one end of this transfer (invariant I3): for the device, and for the object that
+    /// has cut it if one has.
+    pub(crate) fn count_end(
+        &self,
+        end: Result<(), Cut>,
+        local: &SpanList,
+        remote: &SpanList,
+        counters: &Counters,
+    ) {
         // CAST: widens.
         let landed = self.landed as u64;
+        match end {
+            Ok(()) => (),
+            Err(Cut::OwnQp) => self.own.count_cut(self.landed),
+            Err(Cut::PeerQp) => self.peer.count_cut(self.landed),
+            Err(Cut::LocalKey) => local.count_cut(self.landed),
+            Err(Cut::RemoteKey) => remote.count_cut(self.landed),
+        }
         let torn = match end {
             Ok(()) => {
                 counters.transfers_completed.add(1);

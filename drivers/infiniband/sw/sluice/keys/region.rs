@@ -10,7 +10,8 @@ use crate::{
         rdma::AccessFlags,
         umem::UserMemory, //
     },
-    verbs::Pd,
+    observe::counters::Cuts,
+    verbs::Pd, //
 };
 use kernel::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(crate) struct Region {
     iova: u64,
     access: AccessFlags,
     memory: UserMemory,
+    cuts: Cuts,
 }
 
 impl Region {
@@ -38,7 +40,13 @@ impl Region {
             iova,
             access,
             memory,
+            cuts: Cuts::new(),
         }
+    }
+
+    /// The transfers that were cut because the region is being taken away.
+    pub(crate) fn cuts(&self) -> &Cuts {
+        &self.cuts
     }
 
     /// The key, which serves as lkey and rkey.

@@ -100,6 +100,22 @@ impl SpanList {
             .any(|span| span.region.is_cancelled())
     }
 
+    /// Whether a region that is still to be touched would not be found any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.spans[self.first..self.end]
+            .iter()
+            .flatten()
+            .any(|span| span.region.is_withdrawn())
+    }
+
+    /// Counts a transfer that was cut because the first region of these that is being taken away is.
+    pub(crate) fn count_cut(&self, landed: usize) {
+        let mut spans = self.spans[self.first..self.end].iter().flatten();
+        if let Some(span) = spans.find(|span| span.region.is_cancelled()) {
+            span.region.cuts().count(landed);
+        }
+    }
+
     /// Whether the region with this key is still to be touched.
     pub(crate) fn uses(&self, key: u32) -> bool {
         self.spans[self.first..self.end]

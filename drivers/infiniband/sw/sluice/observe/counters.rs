@@ -29,6 +29,33 @@ impl Counter {
     }
 }
 
+/// What was cut by the teardowns of one object.
+pub(crate) struct Cuts {
+    transfers: Counter,
+    landed: Counter,
+}
+
+impl Cuts {
+    pub(crate) const fn new() -> Self {
+        Self {
+            transfers: Counter::new(),
+            landed: Counter::new(),
+        }
+    }
+
+    /// Counts a transfer that was cut when `landed` bytes of it had landed.
+    pub(crate) fn count(&self, landed: usize) {
+        self.transfers.add(1);
+        // CAST: widens.
+        self.landed.add(landed as u64);
+    }
+
+    /// How many transfers so far, and how many bytes of them.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.transfers.get(), self.landed.get())
+    }
+}
+
 /// Declares [`Counters`] so that names, fields and order cannot come apart.
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident = $text:literal,)+) => {

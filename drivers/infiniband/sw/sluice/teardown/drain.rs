@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Closing a gate and waiting until it has drained: contract section 3, steps 1 and 3.
+//! Closing gates and waiting until they have drained: contract section 3, steps 1 and 3, and
+//! section 8, "drain".
 //!
 //! Pure, as [`super::gate`] is.
 
@@ -99,4 +100,191 @@ pub fn drain(
         past_deadline: waited && mode == CloseMode::Drain,
     };
     (what.wait(), outcome)
+}
+
+/// How long to wait for one gate of several before looking at the others, in milliseconds.
+const LOOK_MS: u32 = 1;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What became of the holders that were inside when a gate was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// They ended by themselves, or nobody was inside.
+    Drained,
+    /// They were told to leave.
+    Cancelled,
+    /// One of them failed, and so closed the gate for the others.
+    Faulted,
+}
+
+/// How one drain of several went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What became of the holders.
+    pub end: End,
+    /// Whether somebody was still inside when the gate had been closed.
+    pub waited: bool,
+    /// Whether it reached its deadline and was turned into a cancel.
+    pub past_deadline: bool,
+    /// Whether it was turned into a cancel because of another one.
+    pub by_group: bool,
+    /// When the gate was found empty, in nanoseconds since the gates were closed.
+    pub after_ns: u64,
+}
+
+/// One of several gates that are closed together and drain beside each other.
+pub trait Job {
+    /// What is left of it.
+    type Done;
+
+    /// Its gate.
+    fn gate(&self) -> &dyn Closable;
+    /// See [`drain`].
+    fn hasten(&self);
+    /// Nobody is inside any more.
+    fn finish(self, drained: Drained, report: Report) -> Self::Done;
+}
+
+/// A job and its drain.
+pub struct Closing<J: Job> {
+    /// `None` when it is finished.
+    job: Option<J>,
+    done: Option<J::Done>,
+    mode: CloseMode,
+    timeout_ms: u32,
+    /// Whether the holders have been told to leave.
+    told: bool,
+    report: Report,
+}
+
+impl<J: Job> Closing<J> {
+    /// Will be closed with `mode`; a drain becomes a cancel after `timeout_ms` milliseconds, with 0
+    /// at once.
+    pub fn new(job: J, mode: CloseMode, timeout_ms: u32) -> Self {
+        Self {
+            job: Some(job),
+            done: None,
+            mode,
+            timeout_ms,
+            told: false,
+            report: Report {
+                end: End::Drained,
+                waited: false,
+                past_deadline: false,
+                by_group: false,
+                after_ns: 0,
+            },
+        }
+    }
+
+    /// The job, unless it is finished.
+    pub fn job(&self) -> Option<&J> {
+        self.job.as_ref()
+    }
+
+    /// What is left of the job, if it is finished.
+    pub fn into_done(self) -> Option<J::Done> {
+        self.done
+    }
+
+    /// How the gate will be closed.
+    pub fn mode(&self) -> CloseMode {
+        if self.timeout_ms == 0 {
+            CloseMode::Cancel
+        } else {
+            self.mode
+        }
+    }
+
+    /// Closes the gate. Never sleeps.
+    pub fn close(&mut self) {
+        let Some(job) = &self.job else {
+            return;
+        };
+        let gate = job.gate();
+        // One that has failed before has told its holders to leave already.
+        let failed = gate.closed_with() == Some(CloseMode::Cancel);
+        gate.close(self.mode());
+        self.told = failed || self.mode() == CloseMode::Cancel;
+        self.report.waited = !gate.is_drained();
+        if self.told && self.report.waited {
+            self.report.end = End::Cancelled;
+            self.report.past_deadline = !failed && self.mode == CloseMode::Drain;
+        }
+    }
+
+    /// Turns a drain that is under way into a cancel; `false` if there is none.
+    fn cancel(&mut self) -> bool {
+        let Some(job) = self.job.as_ref().filter(|_| !self.told) else {
+            return false;
+        };
+        job.gate().close(CloseMode::Cancel);
+        self.told = true;
+        self.report.end = End::Cancelled;
+        true
+    }
+
+    /// Looks where the drain stands `now`, and finishes the job if it is over; `true` if it has just
+    /// gone wrong.
+    fn look(&mut self, now: u64) -> bool {
+        let Some(job) = &self.job else {
+            return false;
+        };
+        // In this order: who fails says so before he leaves.
+        let empty = job.gate().is_drained();
+        let failed = job.gate().closed_with() == Some(CloseMode::Cancel);
+        let mut wrong = false;
+        if failed && !self.told && self.report.waited {
+            self.told = true;
+            self.report.end = End::Faulted;
+            wrong = true;
+        } else if !empty && now >= u64::from(self.timeout_ms) * NS_PER_MS {
+            wrong = self.cancel();
+            self.report.past_deadline |= wrong;
+        }
+        if empty {
+            if self.report.waited {
+                self.report.after_ns = now;
+            }
+            if let Some(job) = self.job.take() {
+                let drained = job.gate().wait();
+                self.done = Some(job.finish(drained, self.report));
+            }
+        }
+        wrong
+    }
+}
+
+/// Waits until all of `closings`, which have been closed, have drained, and finishes each when it
+/// has: contract section 8.
+///
+/// `grouped`: the first drain that reaches its deadline or faults has all the others cancelled.
+/// `clock` tells the time since the gates were closed, in nanoseconds. What becomes of one gate is
+/// noticed at the latest a tick of the kernel's clock after it has. May sleep.
+pub fn drain_all<J: Job>(closings: &mut [Closing<J>], grouped: bool, clock: impl Fn() -> u64) {
+    // Some may have been cancelled from the start.
+    let mut hasten = true;
+    loop {
+        let now = clock();
+        for at in 0..closings.len() {
+            if !closings[at].look(now) {
+                continue;
+            }
+            hasten = true;
+            if grouped {
+                for other in closings.iter_mut() {
+                    other.report.by_group |= other.cancel();
+                }
+            }
+        }
+        if core::mem::take(&mut hasten) {
+            let told = closings.iter().filter(|closing| closing.told);
+            told.filter_map(Closing::job).for_each(Job::hasten);
+        }
+        let Some(next) = closings.iter().find_map(Closing::job) else {
+            return;
+        };
+        let _ = next.gate().wait_timeout(LOOK_MS);
+    }
 }

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     abstractions::{
-        rdma::QpState,
+        rdma::{
+            QpAttr,
+            QpState, //
+        },
         trace::{
             Cause,
             What, //
@@ -37,20 +40,29 @@ fn close(qp: &Arc<Qp>, ending: Ending, cause: Cause) -> Drained {
     let device = qp.device();
     let policy = device.policies.reset();
     let what = What::Qp(qp.qpn());
-    let (drained, _outcome) = close_and_drain(device, what, cause, qp.gate(), policy, || {
-        qp.hasten();
-        // What the peer has under way with this queue pair is in the peer's hands.
-        if let Some(peer) = device.qps.lookup(qp.dest_qpn()) {
-            peer.hasten();
-        }
-    });
+    let (drained, _outcome) =
+        close_and_drain(device, what, cause, qp.gate(), policy, || hasten(qp));
     drained
+}
+
+/// Brings those who are still inside the cancelled gate of `qp` to their boundary.
+pub(super) fn hasten(qp: &Arc<Qp>) {
+    qp.hasten();
+    // What the peer has under way with this queue pair is in the peer's hands.
+    if let Some(peer) = qp.device().qps.lookup(qp.dest_qpn()) {
+        peer.hasten();
+    }
 }
 
 /// Takes `qp` to ERR. When this returns, everything that had been posted has completed, and no
 /// byte moves for it any more.
 pub(crate) fn to_error(qp: &Arc<Qp>) {
-    let _drained = close(qp, Ending::Error, Cause::Error);
+    let drained = close(qp, Ending::Error, Cause::Error);
+    enter_error(qp, drained);
+}
+
+/// What of [`to_error`] comes after the wait.
+pub(super) fn enter_error(qp: &Arc<Qp>, _drained: Drained) {
     qp.set_state(QpState::Err);
     qp.flush();
 }
@@ -60,9 +72,15 @@ pub(crate) fn to_error(qp: &Arc<Qp>) {
 /// life, though nothing is admitted before the state allows it.
 pub(crate) fn to_reset(qp: &Arc<Qp>) {
     let drained = close(qp, Ending::Silent, Cause::Reset);
+    enter_reset(qp, drained);
+}
+
+/// What of [`to_reset`] comes after the wait.
+pub(super) fn enter_reset(qp: &Arc<Qp>, drained: Drained) {
     qp.set_state(QpState::Reset);
     qp.discard();
     qp.stop_visits();
+    *qp.attrs.lock() = QpAttr::default();
     qp.set_ending(Ending::None);
     qp.gate().reopen(drained);
 }

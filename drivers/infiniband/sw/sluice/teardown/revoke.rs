@@ -30,19 +30,24 @@ pub(crate) fn revoke(region: Published<Region>, key: u32, device: &Device) {
     let (what, policy) = (What::Region(key), device.policies.revoke());
     let cause = Cause::Deregister;
     let (_drained, outcome) = close_and_drain(device, what, cause, &region, policy, || {
-        // A region does not know who uses it. Whoever does and has to let go does so here, until
-        // the last one has.
-        let mut next = 0;
-        while !region.is_drained() {
-            let Some((qpn, qp)) = device.qps.lookup_from(next) else {
-                break;
-            };
-            qp.hasten();
-            next = qpn + 1;
-        }
+        hasten(&region, device);
     });
     if outcome.waited {
         device.counters.revokes_waited.add(1);
     }
     drop(region.retire());
+}
+
+/// Brings those who still use `region`, which has been cancelled, to their boundary.
+pub(super) fn hasten(region: &Published<Region>, device: &Device) {
+    // A region does not know who uses it. Whoever does and has to let go does so here, until the
+    // last one has.
+    let mut next = 0;
+    while !region.is_drained() {
+        let Some((qpn, qp)) = device.qps.lookup_from(next) else {
+            break;
+        };
+        qp.hasten();
+        next = qpn + 1;
+    }
 }

@@ -18,10 +18,31 @@ pub(crate) struct Pass {
 impl Pass {
     /// Asks for a pass; `None` if the queue pair is being torn down. Never sleeps.
     pub(super) fn ask(qp: &Arc<Qp>) -> Option<Self> {
+        let Some(holder) = qp.gate().enter() else {
+            qp.device().commit.settle();
+            return None;
+        };
         Some(Self {
-            holder: Some(qp.gate().enter()?),
+            holder: Some(holder),
             qp: qp.clone(),
         })
+    }
+
+    /// Whether nobody would be given a pass any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.qp.gate().is_closed()
+    }
+
+    /// To be called when a gate was found closed, before anything is made of that; see [`Commit`].
+    ///
+    /// [`Commit`]: crate::teardown::commit::Commit
+    pub(crate) fn settle(&self) {
+        self.qp.device().commit.settle();
+    }
+
+    /// Counts a transfer that was cut because the queue pair is being torn down.
+    pub(crate) fn count_cut(&self, landed: usize) {
+        self.qp.cuts().count(landed);
     }
 
     /// Whether the work must stop at its next boundary.

@@ -6,7 +6,8 @@
 //!
 //! In the order in which they are taken:
 //!
-//! 1. `control`: the control plane. Held through `modify_qp`, waiting included.
+//! 1. `control`: the control plane. Held through `modify_qp`, waiting included. Whoever takes that
+//!    of several queue pairs does so in the order of their numbers, and that of regions after them.
 //! 2. `requester` of a queue pair.
 //! 3. `responder` of a queue pair: the own one or the peer's. A requester takes the peer's
 //!    responder, never the reverse, and nobody holds two requesters or two responders.
@@ -43,12 +44,14 @@ use crate::{
         ring::Completion,
         signal::Signal,
         table::Published,
+        turn::Turn,
         workqueue::{
             Run,
             Task, //
         },
     },
     engine::Quantum,
+    observe::counters::Cuts,
     teardown::gate::{
         CloseMode,
         Gate, //
@@ -127,10 +130,12 @@ pub(crate) struct Qp {
     /// See [`FLUSH_POLL_MS`].
     flush_poll_ms: AtomicU32,
     gate: Gate,
+    /// The transfers that were cut by its teardowns.
+    cuts: Cuts,
     task: Task<Qp>,
     nap: Task<Qp, NAP>,
     #[pin]
-    pub(crate) control: Mutex<()>,
+    pub(crate) control: Turn,
     #[pin]
     pub(crate) attrs: SpinLock<QpAttr>,
     #[pin]
@@ -187,9 +192,10 @@ impl Qp {
                 waiting: AtomicBool::new(false),
                 flush_poll_ms: AtomicU32::new(FLUSH_POLL_MS.0),
                 gate,
+                cuts: Cuts::new(),
                 task,
                 nap,
-                control <- new_mutex!((), "Qp::control"),
+                control <- Turn::new(),
                 attrs <- new_spinlock!(QpAttr::default(), "Qp::attrs"),
                 requester <- new_mutex!(parts.requester, "Qp::requester"),
                 responder <- new_mutex!(parts.responder, "Qp::responder"),
@@ -221,6 +227,10 @@ impl Qp {
 
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    pub(crate) fn cuts(&self) -> &Cuts {
+        &self.cuts
     }
 
     /// The state at this instant.

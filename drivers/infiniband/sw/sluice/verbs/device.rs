@@ -23,6 +23,7 @@ use crate::{
             DeviceCaps,
             Gid, //
         },
+        softirq::Lock,
         table::Table,
         workqueue::WorkQueue,
     },
@@ -37,6 +38,7 @@ use crate::{
         waits::Waits, //
     },
     teardown::{
+        commit::Commit,
         hold::Holds,
         policy::Policies,
         settings::Defaults, //
@@ -47,6 +49,7 @@ use core::sync::atomic::AtomicU32;
 use kernel::{
     cpu::nr_cpu_ids,
     prelude::*,
+    static_lock_class,
     str::CStr,
     sync::{
         aref::ARef,
@@ -81,6 +84,8 @@ pub(crate) struct Device {
     pub(crate) waiting: AtomicU32,
     /// Where the queue pairs sleep off short waits.
     pub(crate) naps: WorkQueue,
+    /// How several things are taken away as one.
+    pub(crate) commit: Arc<Commit>,
     /// What happens when something is taken away from a running transfer.
     pub(crate) policies: Policies,
     /// Where transfers are parked on purpose.
@@ -98,10 +103,13 @@ impl Device {
         let qps = Arc::new(Table::new(FIRST_QPN, LAST_QPN)?, GFP_KERNEL)?;
         let holds = Holds::new()?;
         let waits = Arc::new(Waits::new(), GFP_KERNEL)?;
+        let lock = Lock::new(c"Commit::lock", static_lock_class!())?;
+        let commit = Arc::new(Commit::new(lock), GFP_KERNEL)?;
         Ok(Arc::new(
             Self {
                 handle,
-                keys: KeyTable::new()?,
+                keys: KeyTable::new(commit.clone())?,
+                commit,
                 _files: Files::new(name, &holds, &qps, &waits)?,
                 qps,
                 holds,

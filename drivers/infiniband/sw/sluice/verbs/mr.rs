@@ -16,7 +16,11 @@ use crate::{
             MrInit,
             MrKeys, //
         },
-        table::Published,
+        table::{
+            Published,
+            Reserved, //
+        },
+        turn::Turn,
     },
     keys::Region,
     teardown::{
@@ -41,9 +45,23 @@ pub(crate) struct Mr {
     iova: u64,
     length: usize,
     access: AccessFlags,
-    /// Gone once the region has been deregistered.
+    /// The right to take the region away. Whoever takes that of several regions does so in the order
+    /// of their keys, and after that of queue pairs.
     #[pin]
-    region: Mutex<Option<Published<Region>>>,
+    pub(crate) control: Turn,
+    #[pin]
+    held: Mutex<Held>,
+}
+
+/// What a memory region has in the Key Table.
+enum Held {
+    /// A region under its key.
+    Region(Published<Region>),
+    /// The key, for the region has been revoked. No other region gets it before this one has been
+    /// deregistered.
+    Key { _slot: Reserved<Region> },
+    /// Nothing, or nothing at the moment: it is being taken away.
+    Nothing,
 }
 
 impl Mr {
@@ -64,7 +82,8 @@ impl Mr {
                 iova,
                 length,
                 access,
-                region <- new_mutex!(Some(region), "Mr::region"),
+                control <- Turn::new(),
+                held <- new_mutex!(Held::Region(region), "Mr::held"),
             }),
             GFP_KERNEL,
         )?;
@@ -84,16 +103,43 @@ impl Mr {
         // CAST: widens.
         details.number(c"length", self.length as u64)?;
         details.access(c"access", self.access)?;
-        let leases = self.region.lock().as_ref().map_or(0, Closable::holders);
+        let leases = match &*self.held.lock() {
+            Held::Region(region) => region.holders(),
+            Held::Key { .. } | Held::Nothing => 0,
+        };
         // CAST: widens.
         details.number(c"leases", leases as u64)
     }
 
-    /// Takes the region away from whatever uses it; see [`revoke`]. Idempotent.
+    /// The key.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Takes the region out, to take it away; `None` if it is gone already. For who has the turn.
+    pub(crate) fn take_region(&self) -> Option<Published<Region>> {
+        let mut held = self.held.lock();
+        match core::mem::replace(&mut *held, Held::Nothing) {
+            Held::Region(region) => Some(region),
+            other => {
+                *held = other;
+                None
+            }
+        }
+    }
+
+    /// Keeps the key of the region that was taken away. For who has the turn.
+    pub(crate) fn keep_key(&self, slot: Reserved<Region>) {
+        *self.held.lock() = Held::Key { _slot: slot };
+    }
+
+    /// Takes the region away from whatever uses it; see [`revoke`]. Gives up the key.
     pub(super) fn deregister(&self) {
-        let region = self.region.lock().take();
-        if let Some(region) = region {
+        let _control = self.control.take();
+        if let Some(region) = self.take_region() {
             revoke(region, self.key, &self.device);
         }
+        let held = core::mem::replace(&mut *self.held.lock(), Held::Nothing);
+        drop(held);
     }
 }

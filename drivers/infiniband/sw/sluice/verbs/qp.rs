@@ -166,7 +166,7 @@ pub(super) fn create(
 /// `EINVAL` if the state machine has no such transition, or an attribute is missing, not allowed
 /// or out of range. Nothing has changed then.
 pub(super) fn modify(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> Result {
-    let _control = qp.control.lock();
+    let _control = qp.control.take();
     let current = qp.state();
     if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != current {
         return Err(EINVAL);
@@ -183,7 +183,6 @@ pub(super) fn modify(qp: &Arc<Qp>, attr: &QpAttr, mask: QpAttrMask) -> Result {
     match next {
         QpState::Reset => {
             reset::to_reset(qp);
-            *qp.attrs.lock() = QpAttr::default();
             return Ok(());
         }
         QpState::Err => reset::to_error(qp),

@@ -20,6 +20,9 @@ use super::{
     QpEvents,
     QpInfo,
     QpInit,
+    TeardownRefusal,
+    TeardownRequest,
+    TeardownResult,
     UserCall, //
 };
 use crate::abstractions::{
@@ -174,4 +177,15 @@ pub(crate) trait Driver: Sized + 'static {
 
     /// Deregisters a memory region. After success not one byte of it is touched under its keys.
     fn dereg_mr(mr: &Arc<Self::Mr>) -> Result;
+
+    /// Tears down several objects of one program as one. Returns what became of each. No object is
+    /// destroyed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused; then nothing has been changed.
+    fn teardown(
+        device: &Arc<Self::Device>,
+        request: &TeardownRequest<Self>,
+    ) -> Result<KVVec<TeardownResult>, TeardownRefusal>;
 }

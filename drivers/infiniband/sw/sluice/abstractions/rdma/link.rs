@@ -156,6 +156,7 @@ fn add<D: Driver>(name: &CStr, netdev: &NetDevice) -> Result {
         (*core).phys_port_cnt = super::device::PORT;
         (*core).num_comp_vectors = 1;
         (*core).uverbs_cmd_mask |= Ops::<D>::EXTRA_COMMANDS;
+        (*core).driver_def = bindings::sluice_methods(Some(Ops::<D>::teardown));
     }
     // SAFETY: The device is complete. It has no DMA device: the core hands us kernel addresses.
     to_result(unsafe {

@@ -45,6 +45,7 @@ use super::{
     },
     resource,
     stats,
+    teardown::Call,
     user::{
         self,
         Context,
@@ -641,6 +642,31 @@ impl<D: Driver> Ops<D> {
                 drop(MrObject::<D>::take(mr));
                 drop(KBox::from_raw(mr.cast::<MaybeUninit<MrObject<D>>>()));
             }
+            Ok(0)
+        })
+    }
+
+    /// The driver's own method `SLUICE_METHOD_TEARDOWN`.
+    pub(super) unsafe extern "C" fn teardown(attrs: *mut bindings::uverbs_attr_bundle) -> c_int {
+        from_result(|| {
+            // SAFETY: By the core's contract.
+            let call = unsafe { Call::new(attrs) };
+            let context = call.context()?;
+            // SAFETY: By the core's contract the context is one of a device of ours.
+            let device = unsafe { Self::device((*context).device) };
+            let carry_out = || {
+                let request = call.request::<D>(
+                    // SAFETY: By the core's contract.
+                    |qp| unsafe { QpObject::<D>::get(qp) }.object.clone(),
+                    // SAFETY: As above.
+                    |mr| unsafe { MrObject::<D>::get(mr) }.clone(),
+                )?;
+                let room = call.room(request.actions.len())?;
+                let results = D::teardown(device, &request)?;
+                Ok((room, results))
+            };
+            let (mut room, results) = carry_out().map_err(|refusal| call.refuse(refusal))?;
+            call.respond(&mut room, &results)?;
             Ok(0)
         })
     }

@@ -19,6 +19,7 @@ use super::{
         Arrival,
         Refusal,
         Responder,
+        Sender,
         Served, //
     },
 };
@@ -484,10 +485,28 @@ impl Requester {
             return Err(Outcome::Torn);
         }
         let request = Request::new(wqe, &self.limits)?;
-        let length = self.gather(qp, &request)?;
+        let length = self.gather(qp, &request).map_err(|status| {
+            // What has not started is for the teardown of the queue pair to end, if there is one.
+            if own.is_withdrawn() {
+                Outcome::Torn
+            } else {
+                status.into()
+            }
+        })?;
         let (peer, responder) = other.ok_or(Outcome::Refused(Refusal::Silence))?;
         let arrival = self.arrival(qp, &request, length);
-        let Served { pass, recv } = responder.accept(peer, &arrival, &mut self.lists.remote)?;
+        let Lists { local, remote } = &mut *self.lists;
+        let sender = Sender { pass: &own, local };
+        let served = responder.accept(peer, &sender, &arrival, remote);
+        let Served { pass, recv } = served.map_err(|refusal| {
+            if own.is_withdrawn() {
+                Outcome::Torn
+            } else if local.is_withdrawn() && !peer.gate().is_closed() {
+                Outcome::Failed(Status::LocalProtection)
+            } else {
+                refusal.into()
+            }
+        })?;
         let direction = match request.op {
             Op::Read { .. } => Direction::In,
             Op::FetchAdd { add, .. } => Direction::FetchAdd { add },
@@ -582,9 +601,12 @@ impl Requester {
         active: &Active,
         end: Result<(), Cut>,
     ) -> Step {
-        self.lists.local.clear();
-        self.lists.remote.clear();
-        active.transfer.count_end(end, &qp.device().counters);
+        let Lists { local, remote } = &mut *self.lists;
+        active
+            .transfer
+            .count_end(end, local, remote, &qp.device().counters);
+        local.clear();
+        remote.clear();
         trace::transfer_end(
             &qp.device().handle,
             self.names(qp, &active.wqe),

@@ -90,6 +90,19 @@ pub(crate) struct Arrival<'a> {
     pub(crate) length: usize,
 }
 
+/// What its sender holds for a message that is about to start.
+pub(crate) struct Sender<'a> {
+    pub(crate) pass: &'a Pass,
+    pub(crate) local: &'a SpanList,
+}
+
+impl Sender<'_> {
+    /// Whether something of that has been taken away, so that the message does not start.
+    fn is_withdrawn(&self) -> bool {
+        self.pass.is_withdrawn() || self.local.is_withdrawn()
+    }
+}
+
 /// A message that is being served.
 pub(crate) struct Served {
     /// The pass that keeps the responder's queue pair from being torn down under the message.
@@ -125,6 +138,7 @@ impl Responder {
     pub(crate) fn accept(
         &mut self,
         qp: &Arc<Qp>,
+        sender: &Sender<'_>,
         arrival: &Arrival<'_>,
         memory: &mut SpanList,
     ) -> Result<Served, Refusal> {
@@ -139,50 +153,64 @@ impl Responder {
         if state == QpState::Rtr {
             qp.communication_established();
         }
-        let recv = match self.place(qp, arrival, memory) {
+        // What comes first in the order of a boundary, and has been taken away together with a key,
+        // decides: then the message is not there any more, and nobody's fault.
+        let gone = || sender.is_withdrawn() || pass.is_withdrawn();
+        let recv = match self.place(qp, arrival, gone, memory) {
             Ok(recv) => recv,
-            Err(nak) => {
+            Err(refusal) => {
                 memory.clear();
-                return Err(nak.into());
+                return Err(refusal);
             }
         };
         Ok(Served { pass, recv })
     }
 
-    /// Finds the memory of a message. Failing other than for want of a receive request puts the
-    /// queue pair into the error state.
+    /// Finds the memory of a message. Failing puts the queue pair into the error state, unless it is
+    /// for want of a receive request or the message is `gone`.
     fn place(
         &mut self,
         qp: &Arc<Qp>,
         arrival: &Arrival<'_>,
+        gone: impl Fn() -> bool,
         memory: &mut SpanList,
-    ) -> Result<Option<RecvWqe>, Nak> {
+    ) -> Result<Option<RecvWqe>, Refusal> {
         let request = arrival.request;
         match request.op {
             Op::Send => {
                 let wqe = self.oldest_receive(qp)?;
                 if let Err(status) = self.scatter(qp, &wqe, arrival.length, memory) {
-                    return Err(self.fail_recv(qp, &wqe, status));
+                    if gone() {
+                        return Err(Refusal::Silence);
+                    }
+                    return Err(self.fail_recv(qp, &wqe, status).into());
                 }
                 return Ok(Some(wqe));
             }
             Op::Write { addr, rkey } => {
                 self.permit(qp, Access::RemoteWrite)?;
-                Self::find(qp, rkey, addr, arrival.length, Access::RemoteWrite, memory)?;
+                Self::find(qp, arrival, (rkey, addr), Access::RemoteWrite, gone, memory)?;
                 if request.imm.is_some() {
-                    return self.oldest_receive(qp).map(Some);
+                    return Ok(Some(self.oldest_receive(qp)?));
                 }
             }
             Op::Read { addr, rkey } => {
                 self.permit_fetch(qp, Access::RemoteRead)?;
-                Self::find(qp, rkey, addr, arrival.length, Access::RemoteRead, memory)?;
+                Self::find(qp, arrival, (rkey, addr), Access::RemoteRead, gone, memory)?;
             }
             Op::FetchAdd { addr, rkey, .. } | Op::CompareSwap { addr, rkey, .. } => {
                 self.permit_fetch(qp, Access::RemoteAtomic)?;
                 if addr % 8 != 0 {
-                    return Err(Self::refuse(qp, Nak::InvalidRequest));
+                    return Err(Self::refuse(qp, Nak::InvalidRequest).into());
                 }
-                Self::find(qp, rkey, addr, arrival.length, Access::RemoteAtomic, memory)?;
+                Self::find(
+                    qp,
+                    arrival,
+                    (rkey, addr),
+                    Access::RemoteAtomic,
+                    gone,
+                    memory,
+                )?;
             }
         }
         Ok(None)
@@ -261,24 +289,25 @@ impl Responder {
     /// Finds the memory that the peer names. A message of no bytes needs none (C9-88).
     fn find(
         qp: &Arc<Qp>,
-        rkey: u32,
-        addr: u64,
-        length: usize,
+        arrival: &Arrival<'_>,
+        (rkey, addr): (u32, u64),
         access: Access,
+        gone: impl Fn() -> bool,
         memory: &mut SpanList,
-    ) -> Result<(), Nak> {
-        if length == 0 {
+    ) -> Result<(), Refusal> {
+        if arrival.length == 0 {
             return Ok(());
         }
         // CAST: widens.
-        let found = qp
-            .device()
-            .keys
-            .lookup(rkey, qp.pd(), addr, length as u64, access.into());
+        let length = arrival.length as u64;
+        let keys = &qp.device().keys;
+        let found = keys.lookup(rkey, qp.pd(), addr, length, access.into());
         if found.is_ok_and(|span| memory.push(span)) {
             Ok(())
+        } else if gone() {
+            Err(Refusal::Silence)
         } else {
-            Err(Self::refuse(qp, Nak::RemoteAccess))
+            Err(Self::refuse(qp, Nak::RemoteAccess).into())
         }
     }
 
