@@ -14,6 +14,23 @@ pub use loom::sync::atomic::{
     Ordering, //
 };
 
+/// A lock around a few steps.
+#[derive(Default)]
+pub struct Lock(Mutex<()>);
+
+impl Lock {
+    /// A lock that is free.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs `f` with the lock held.
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _held = self.0.lock().unwrap();
+        f()
+    }
+}
+
 /// An event that happens once, until it is reset. Panics where the kernel's completion would go
 /// wrong silently: if it happens twice in one life, or is reset under a waiter.
 #[derive(Default)]
