@@ -8,6 +8,8 @@
  */
 
 #include "kselftest_harness.h"
+#include "knobs.h"
+#include "sluice_teardown.h"
 #include "stream.h"
 
 #include <pthread.h>
@@ -270,6 +272,37 @@ static void *remove_link(void *arg)
 	sleep_ms(200);
 	*(int *)arg = shell("rdma link del " DEV);
 	return NULL;
+}
+
+/* The removal waits for a call that is in progress, and that comes to its end as ever. */
+TEST_F(link, removed_in_the_midst_of_a_call)
+{
+	int removed = -1;
+	pthread_t thread;
+	struct stream s;
+
+	ASSERT_EQ(0, setenv("SLUICE_DEV", DEV, 1));
+	if (open_hold(O_RDONLY) < 0)
+		SKIP(return, "the device has no hold points");
+	ASSERT_EQ(0, knob_set("drain_timeout_ms", "1500"));
+	ASSERT_EQ(0, own_stream(&s, &self->r));
+	ASSERT_EQ(0, hold("qp %u boundary 2", s.p.a.qp->qp_num));
+	ASSERT_TRUE(hold_shows("parked", true));
+	struct sluice_action a[] = {
+		{ .kind = SLUICE_RESET_QP, .qp = s.p.a.qp },
+		{ .kind = SLUICE_REVOKE_MR, .mr = s.dst.mr, .close = SLUICE_CLOSE_DRAIN },
+	};
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, remove_link, &removed));
+	EXPECT_EQ(0, sluice_teardown(s.r.ctx, a, 2, SLUICE_INDIVIDUAL, NULL));
+	for (int i = 0; i < 2; i++) {
+		EXPECT_EQ(SLUICE_CANCELLED, (int)a[i].result.outcome);
+		EXPECT_EQ(SLUICE_PAST_DEADLINE, (int)a[i].result.flags);
+	}
+	pthread_join(thread, NULL);
+	EXPECT_EQ(0, removed);
+	EXPECT_EQ(EIO, sluice_teardown(s.r.ctx, a, 2, SLUICE_INDIVIDUAL, NULL));
+	expect_dead(_metadata, &s);
 }
 
 TEST_F(link, sleepers_are_woken)
