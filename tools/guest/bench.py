@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Compares sluice with rdma_rxe in the test VM: perftest on both, alternating, in one boot.
+"""Compares sluice with rdma_rxe in the test VM: perftest, and how long the calls take that take
+something away from running transfers; on both, alternating, in one boot.
 
     bench.py [--pairs N] [--rows NAME,...] [--json FILE]
 
@@ -8,11 +9,18 @@ Each row is measured N times on either device, in turns; the figures are medians
 means sluice is better, for latencies too. Between the measurements of a bandwidth the kernel's own
 memcpy is measured, the limit of anything that copies once; "of memcpy" is sluice's bandwidth
 against it.
+
+The calls are made by callbench, under each of sluice's policies. Their figures are percentiles over
+all measurements of a row. rdma_rxe may get stuck in such a call and log a warning; that is said, and
+the kernel's log is cleared of it.
 """
 
 import argparse
 import json
+import math
+import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,6 +29,9 @@ import perftest
 
 SLUICE, RXE = "sluice0", "rxe0"
 MEMBENCH = "/sluice/sluice_membench.ko"
+
+CALLBENCH = "/sluice/callbench/callbench"
+KNOBS = "/sys/class/infiniband/sluice0"
 
 # How long one measurement shall take, in seconds; iterations are chosen accordingly.
 DURATION = 0.8
@@ -75,6 +86,50 @@ ROWS = {
     "message_rate_l32": Row("ib_write_bw", 8, unit="Mmsg/s", post=32),
     "latency": Row("ib_write_lat", 2, unit="us"),
 }
+
+
+class Call:
+    """Lines of the second table: a call, its policies, a message size, a number of QPs."""
+
+    COUNT = 40  # calls per measurement
+    STATISTICS = ("p50", "p99", "max")
+
+    def __init__(self, call, size, knob="", policies=("",), qps=4):
+        self.call, self.size, self.knob, self.policies = call, size, knob, policies
+        self.qps = qps
+
+    def measure(self, device):
+        """Runs callbench once; returns the times in us and the rest of what it says."""
+        command = [CALLBENCH, self.call, str(self.size), str(self.qps), str(self.COUNT)]
+        process = subprocess.Popen(command, env={**os.environ, "SLUICE_DEV": device}, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+        try:
+            output = process.communicate(timeout=180)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise perftest.Failure(f"{self.call} on {device}: not done after 180 s") from None
+        if process.returncode != 0:
+            raise perftest.Failure(f"{self.call} on {device}: {output}")
+        about, times = output.splitlines()[-2:]
+        return [float(us) for us in times.split()[1:]], dict(re.findall(r"(\w+)=(\S+)", about))
+
+
+SMALL, LARGE = 65536, 1 << 20
+RESETS, REVOKES = ("drain", "abort"), ("cancel", "drain")
+CALLS = {
+    "dereg_mr": [Call("dereg_mr", size, "revoke_policy", REVOKES) for size in (SMALL, LARGE)],
+    "reset": [Call("reset", size, "reset_policy", RESETS) for size in (SMALL, LARGE)],
+    "error": [Call("error", size, "reset_policy", RESETS) for size in (SMALL, LARGE)],
+    "destroy": [Call("destroy", size, "reset_policy", RESETS) for size in (SMALL, LARGE)],
+    "grace": [Call("grace", LARGE)],
+}
+
+
+def statistics_of(times):
+    """Median, 99th percentile and maximum."""
+    times = sorted(times)
+    return [times[math.ceil(share * len(times)) - 1] for share in (0.5, 0.99, 1)]
 
 
 def memcpy():
@@ -135,16 +190,130 @@ def run_row(row, pairs, limits):
     return entry
 
 
+def knob(name, value=None):
+    """Reads one of sluice's policies, or sets it."""
+    with open(f"{KNOBS}/{name}", "w" if value else "r", encoding="ascii") as file:
+        return file.write(value) if value else file.read().strip()
+
+
+def rxe_trouble():
+    """What the kernel has logged of rdma_rxe's trouble, by its first line; clears the log then."""
+    check = subprocess.run(["/sluice/guest/check-dmesg"], capture_output=True, text=True,
+                           check=False)
+    # sluice is idle meanwhile; but if it is named, this is for everybody to see.
+    if check.returncode == 0 or re.search(r"sluice_|\[sluice\]", check.stdout):
+        return ""
+    with open("/out/dmesg-rxe", "a", encoding="utf-8") as file:
+        subprocess.run(["dmesg", "--read-clear"], stdout=file, check=True)
+    first = re.search(r".*(WARNING|BUG|blocked for).*", check.stdout)
+    return first.group(0) if first else "trouble in the kernel's log"
+
+
+def measure_rxe(call, notes):
+    """The times on rdma_rxe; what went wrong is added to the notes."""
+    try:
+        times, about = call.measure(RXE)
+    except perftest.Failure as failure:
+        times, about = [], {}
+        notes.append(str(failure))
+    if int(about.get("failed", 0)):
+        notes.append(f"{call.call} failed: {os.strerror(int(about['errno']))}")
+    if float(about.get("renew_max_us", 0)) > 5e6:
+        seconds = float(about["renew_max_us"]) / 1e6
+        notes.append(f"taking the rest down afterwards took {seconds:.0f} s")
+    trouble = rxe_trouble()
+    if trouble:
+        notes.append(trouble)
+    return times
+
+
+def short(value):
+    """A figure in four columns, if it is below 10,000."""
+    if value is None:
+        return "-"
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def call_line(*cells):
+    print("{:<9}{:<7}{:>7}{:>4}{:>6}{:>6}{:>6} {:>6}{:>6}{:>6} {:>5}{:>5}{:>5}".format(*cells),
+          flush=True)
+
+
+def run_call(call, pairs):
+    """Measures one call under each policy; returns dicts for the JSON file."""
+    times = {policy: [] for policy in call.policies}
+    rxe, notes, entries = [], [], []
+    before = knob(call.knob) if call.knob else None
+    try:
+        for _ in range(pairs):
+            for turn, (policy, values) in enumerate(times.items()):
+                if policy:
+                    knob(call.knob, policy)
+                new, about = call.measure(SLUICE)
+                if int(about["failed"]):
+                    raise perftest.Failure(f"{call.call}: {os.strerror(int(about['errno']))}")
+                values += new
+                # rdma_rxe has no policies: once in each turn.
+                if turn == 0:
+                    rxe += measure_rxe(call, notes)
+    finally:
+        if before:
+            knob(call.knob, before)
+    of_rxe = statistics_of(rxe) if rxe else [None] * 3
+    for policy, values in times.items():
+        of_sluice = statistics_of(values)
+        if call.call == "grace":
+            of_rxe = of_sluice  # the kernel's, as memcpy is
+        ratios = [b and round(b / a, 2) for a, b in zip(of_sluice, of_rxe)]
+        for which, ours, theirs, ratio in zip(Call.STATISTICS, of_sluice, of_rxe, ratios):
+            name = " ".join(filter(None, (call.call, policy, which)))
+            entries.append({"test": name, "size": call.size, "qps": call.qps, "sluice": ours,
+                            "rxe": theirs, "ratio": ratio, "unit": "us"})
+        figures = [short(us and us / 1000) for us in of_sluice + of_rxe]
+        call_line(call.call, policy, size_text(call.size), call.qps, *figures,
+                  *map(short, ratios))
+    for note in dict.fromkeys(notes):
+        print(f"    rdma_rxe, {notes.count(note)} x: {note}", flush=True)
+    if notes:
+        entries[0]["rxe_notes"] = notes
+    return entries
+
+
+def run_calls(names, pairs):
+    """The second table; returns its dicts for the JSON file, and whether all went well."""
+    table, good = [], True
+    if names:
+        print("\nHow long calls take, in ms, while 4 queue pairs stream RDMA WRITEs.")
+        call_line("call", "policy", "size", "QPs", "", "sluice", "", "", "rxe", "", "", "ratio", "")
+        call_line("", "", "", "", *2 * Call.STATISTICS, *Call.STATISTICS)
+    for name in names:
+        for call in CALLS[name]:
+            try:
+                table += run_call(call, pairs)
+            except perftest.Failure as failure:
+                good = False
+                print(f"{name} of {size_text(call.size)}: failed\n{failure}", flush=True)
+    return table, good
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--rows", default=",".join([*ROWS, *CALLS]))
     parser.add_argument("--json", default="/out/bench.json")
     options = parser.parse_args()
 
-    table_line("test", "size", "QPs", "sluice", "rdma_rxe", "", "ratio", "of memcpy")
+    names = options.rows.split(",")
+    rows = [name for name in names if name in ROWS]
+    calls = [name for name in names if name in CALLS]
+    unknown = set(names) - set(rows) - set(calls)
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}")
+
     table, limits, failed = [], {}, False
-    for name in options.rows.split(","):
+    if rows:
+        table_line("test", "size", "QPs", "sluice", "rdma_rxe", "", "ratio", "of memcpy")
+    for name in rows:
         row = ROWS[name]
         try:
             table.append(run_row(row, options.pairs, limits))
@@ -158,6 +327,9 @@ def main():
         table_line("memcpy", size_text(size), "", number(rate), number(rate), "MiB/s", "", "")
         table.append({"test": "memcpy", "size": size, "qps": 1, "sluice": rate, "rxe": rate,
                       "ratio": 1.0, "unit": "MiB/s"})
+    more, good = run_calls(calls, options.pairs)
+    table += more
+    failed |= not good
     with open(options.json, "w", encoding="ascii") as file:
         json.dump(table, file, indent=1)
         file.write("\n")
