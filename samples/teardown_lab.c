@@ -187,14 +187,20 @@ static void hold(struct lab *lab)
 		err(1, "cannot write \"%s\" to %s", command, hold_path);
 }
 
-static void await_parked(struct lab *lab)
+static bool is_parked(struct lab *lab)
 {
-	uint64_t end = rc_now_ns() + LIMIT_S * 1000000000ULL;
 	char want[64], list[2048];
 
 	snprintf(want, sizeof(want), "parked qp %u landed %lu ", lab->writer.qp->qp_num,
 		 PARKED_AT * BURST);
-	while (!read_file(hold_path, list, sizeof(list)) || !strstr(list, want)) {
+	return read_file(hold_path, list, sizeof(list)) && strstr(list, want);
+}
+
+static void await_parked(struct lab *lab)
+{
+	uint64_t end = rc_now_ns() + LIMIT_S * 1000000000ULL;
+
+	while (!is_parked(lab)) {
 		if (rc_now_ns() > end)
 			errx(1, "the write has not come to its boundary within %d s", LIMIT_S);
 		usleep(500);
@@ -336,7 +342,7 @@ struct call {
 	pthread_t thread;
 	double ms;
 	int error;
-	bool done;
+	bool begun, done;
 };
 
 static void *make_call(void *arg)
@@ -345,6 +351,7 @@ static void *make_call(void *arg)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	uint64_t start = rc_now_ns();
 
+	__atomic_store_n(&call->begun, true, __ATOMIC_RELEASE);
 	if (call->what == RESET)
 		call->error = ibv_modify_qp(call->lab->writer.qp, &attr, IBV_QP_STATE);
 	else
@@ -359,11 +366,28 @@ static bool is_done(struct call *call)
 	return __atomic_load_n(&call->done, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * Watches calls for a while, and lets the write go. A call waits for it if it has not returned, and
+ * the write still stands at its boundary; on a busy machine a call may return late after it has cut
+ * the write, but that is no waiting.
+ */
+static void watch(struct lab *lab, struct call *calls, struct outcome *o)
+{
+	uint64_t end = rc_now_ns() + lab->hold_ms * 1000000ULL;
+	bool stands;
+
+	while (!(is_done(&calls[0]) && is_done(&calls[1])) && rc_now_ns() < end)
+		usleep(200);
+	stands = is_parked(lab);
+	for (int i = 0; i < 2; i++)
+		o->waited[i] = stands && !is_done(&calls[i]);
+	let_go();
+}
+
 /* Makes the calls that @what names, RESET first, and lets the write go if they wait for it. */
 static void take_away(struct lab *lab, int what, struct outcome *o)
 {
 	struct call calls[2] = { { .lab = lab, .what = RESET }, { .lab = lab, .what = DEREG } };
-	uint64_t end;
 
 	for (int i = 0; i < 2; i++) {
 		if (!(what & calls[i].what)) {
@@ -373,18 +397,14 @@ static void take_away(struct lab *lab, int what, struct outcome *o)
 		errno = pthread_create(&calls[i].thread, NULL, make_call, &calls[i]);
 		if (errno)
 			err(1, "cannot start a thread");
+		while (!__atomic_load_n(&calls[i].begun, __ATOMIC_ACQUIRE))
+			usleep(10);
 		/* Time for the reset to be at its gate before the region goes. */
 		if (lab->parks && what == (RESET | DEREG) && i == 0)
 			usleep(lab->hold_ms * 1000 / 4);
 	}
-	if (lab->parks) {
-		end = rc_now_ns() + lab->hold_ms * 1000000ULL;
-		while (!(is_done(&calls[0]) && is_done(&calls[1])) && rc_now_ns() < end)
-			usleep(200);
-		for (int i = 0; i < 2; i++)
-			o->waited[i] = !is_done(&calls[i]);
-		let_go();
-	}
+	if (lab->parks)
+		watch(lab, calls, o);
 	for (int i = 0; i < 2; i++) {
 		if (!(what & calls[i].what))
 			continue;
