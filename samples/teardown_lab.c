@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A laboratory of teardown: what becomes of a transfer that is running when its queue pair is
- * reset, when the memory region that it writes to is deregistered, and when both happen at once;
- * under each of the four pairs of policies that a sluice device has.
+ * reset, when the memory region that it writes to is deregistered, and when both happen at once, by
+ * two threads or as one transaction; under each of the four pairs of policies of a sluice device.
  *
  *     teardown_lab [-d DEVICE] [-o PART] [-t MS] [-u]
  *
@@ -20,6 +20,7 @@
  */
 
 #include "rc.h"
+#include "sluice_teardown.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -40,8 +41,8 @@
 #define ROUNDS_WITHOUT_POLICIES 3
 #define LIMIT_S 20
 
-/* What is taken away. Bits: both is both. */
-enum { RESET = 1, DEREG = 2 };
+/* What is taken away. Bits: both is both; and then perhaps by one call. */
+enum { RESET = 1, DEREG = 2, BOTH = RESET | DEREG, AS_ONE = 4 };
 
 struct lab {
 	const char *device;
@@ -64,7 +65,7 @@ struct outcome {
 	size_t landed; /* bytes of the first write, when the calls had returned */
 	bool prefix; /* and they were the first bytes of it, */
 	bool changed; /* and there were more of them later */
-	double ms[2]; /* how long RESET and deregistration took, */
+	double ms[2]; /* how long RESET and deregistration took (-1: they were not made), */
 	bool waited[2]; /* and whether they waited until the write was let go */
 };
 
@@ -341,9 +342,31 @@ struct call {
 	int what;
 	pthread_t thread;
 	double ms;
+	double gates_ms[2]; /* AS_ONE: how long either gate took to drain */
 	int error;
 	bool begun, done;
 };
+
+/*
+ * The transaction: both gates are closed in one step, so there is no order. When the call returns,
+ * the queue pair is in RESET and the region's keys are dead; ibv_dereg_mr() only frees the handle.
+ */
+static int reset_and_revoke(struct call *call)
+{
+	struct sluice_action actions[] = {
+		{ .kind = SLUICE_RESET_QP, .qp = call->lab->writer.qp },
+		{ .kind = SLUICE_REVOKE_MR, .mr = call->lab->dst_mr },
+	};
+	struct sluice_teardown_refusal no;
+	int error = sluice_teardown(call->lab->writer.ctx, actions, 2, SLUICE_INDIVIDUAL, &no);
+
+	if (error)
+		errx(1, "the transaction is refused for action %d: %s (%s)", (int)no.action,
+		     sluice_teardown_why(&no), strerror(error));
+	for (int i = 0; i < 2; i++)
+		call->gates_ms[i] = actions[i].result.waited_ns / 1e6;
+	return 0;
+}
 
 static void *make_call(void *arg)
 {
@@ -352,7 +375,9 @@ static void *make_call(void *arg)
 	uint64_t start = rc_now_ns();
 
 	__atomic_store_n(&call->begun, true, __ATOMIC_RELEASE);
-	if (call->what == RESET)
+	if (call->what & AS_ONE)
+		call->error = reset_and_revoke(call);
+	else if (call->what == RESET)
 		call->error = ibv_modify_qp(call->lab->writer.qp, &attr, IBV_QP_STATE);
 	else
 		call->error = ibv_dereg_mr(call->lab->dst_mr);
@@ -389,6 +414,11 @@ static void take_away(struct lab *lab, int what, struct outcome *o)
 {
 	struct call calls[2] = { { .lab = lab, .what = RESET }, { .lab = lab, .what = DEREG } };
 
+	if (what & AS_ONE) {
+		calls[0].what = what;
+		calls[1].what = 0;
+	}
+
 	for (int i = 0; i < 2; i++) {
 		if (!(what & calls[i].what)) {
 			calls[i].done = true;
@@ -400,7 +430,7 @@ static void take_away(struct lab *lab, int what, struct outcome *o)
 		while (!__atomic_load_n(&calls[i].begun, __ATOMIC_ACQUIRE))
 			usleep(10);
 		/* Time for the reset to be at its gate before the region goes. */
-		if (lab->parks && what == (RESET | DEREG) && i == 0)
+		if (lab->parks && what == BOTH && i == 0)
 			usleep(lab->hold_ms * 1000 / 4);
 	}
 	if (lab->parks)
@@ -414,6 +444,13 @@ static void take_away(struct lab *lab, int what, struct outcome *o)
 			err(1, calls[i].what == RESET ? "cannot reset the queue pair" :
 							"cannot deregister the region");
 		o->ms[i] = calls[i].ms;
+	}
+	if (what & AS_ONE) {
+		memcpy(o->ms, calls[0].gates_ms, sizeof(o->ms));
+		o->waited[1] = o->waited[0];
+		errno = ibv_dereg_mr(lab->dst_mr);
+		if (errno)
+			err(1, "cannot free the region");
 	}
 	if (what & DEREG)
 		lab->dst_mr = NULL;
@@ -448,7 +485,7 @@ static void collect(struct lab *lab, int what, struct outcome *o)
 
 static struct outcome experiment(struct lab *lab, int what)
 {
-	struct outcome o = { 0 };
+	struct outcome o = { .ms = { -1, -1 } };
 	bool prefix;
 
 	rc_create_qp(&lab->writer, WRITES);
@@ -554,7 +591,7 @@ static const char *winner(const struct lab *lab, const struct outcome *o)
 
 static void took(char *text, size_t max, double ms, bool waited)
 {
-	if (ms)
+	if (ms >= 0)
 		snprintf(text, max, "%.*f%s", ms < 10 ? 2 : 0, ms, waited ? "*" : " ");
 	else
 		snprintf(text, max, "- ");
@@ -624,10 +661,11 @@ static void part(struct lab *lab, int what, const char *title, const char *lesso
 
 static int part_named(const char *name)
 {
-	static const char *const names[] = { "", "reset", "dereg", "both" };
+	static const char *const names[] = { [RESET] = "reset", [DEREG] = "dereg",
+					     [BOTH] = "both", [BOTH | AS_ONE] = "one" };
 
-	for (int i = RESET; i <= (RESET | DEREG); i++)
-		if (!strcmp(name, names[i]))
+	for (int i = 0; i <= (BOTH | AS_ONE); i++)
+		if (names[i] && !strcmp(name, names[i]))
 			return i;
 	return 0;
 }
@@ -672,7 +710,7 @@ static void usage(FILE *to)
 		"comes of it, under each pair of the policies of a sluice device.\n"
 		"\n"
 		"  -d DEVICE  any RoCE device (default: sluice0)\n"
-		"  -o PART    only this: reset, dereg or both\n"
+		"  -o PART    only this: reset, dereg, both or one (transaction)\n"
 		"  -t MS      how long a call is watched before its transfer is let go (500)\n"
 		"  -u         do not park transfers, even where they can be\n"
 		"\n"
@@ -729,8 +767,11 @@ int main(int argc, char **argv)
 	snprintf(title, sizeof(title),
 		 lab.parks ? "BOTH, by two threads, the reset %u ms earlier" :
 			     "BOTH AT ONCE, by two threads", lab.hold_ms / 4);
-	part(&lab, RESET | DEREG, title,
+	part(&lab, BOTH, title,
 	     "Whoever cuts wins; of two that do, the queue pair, whose gate is asked first.");
+	if (lab.has_policies)
+		part(&lab, BOTH | AS_ONE, "BOTH, AS ONE TRANSACTION",
+		     "Both gates close in one step. The times are those until either had drained.");
 	conclude(&lab);
 
 	free_memory(&lab);

@@ -78,7 +78,7 @@ lab_fits_one_screen() {
 lab_without_parking() { ends 0 teardown_lab -d "$dev" -u && expect_rows "$lab_rows"; }
 
 lab_without_root() {
-	as_nobody samples/teardown_lab -d "$dev" && expect_rows 3 &&
+	as_nobody samples/teardown_lab -d "$dev" && expect_rows 4 &&
 		says 'No hold points' && says 'only root'
 }
 
@@ -138,7 +138,7 @@ survives_on_another_device() { survives "$other"; }
 
 # --- all of them ---------------------------------------------------------------------------------
 
-lab_rows=12
+lab_rows=16
 tests=(
 	pingpong_on_sluice pingpong_on_another_device scene
 	lab_is_as_the_contract_says lab_fits_one_screen lab_without_parking lab_without_root
