@@ -15,7 +15,8 @@
  *
  *   SLUICE_SEED         where the random order begins; printed (default: from the clock)
  *   SLUICE_TEARDOWNS    how many teardowns; then without a limit of time (default: some thousands,
- *                       or as many as half a minute has room for)
+ *                       or as many as half a minute has room for; on the debug kernel a tenth of
+ *                       them, in ten times the time)
  *   SLUICE_WORKERS, SLUICE_LANES    default 3 and 3
  *   SLUICE_NO_LINK      no device of its own
  */
@@ -57,10 +58,10 @@
 #define INLINE_MAX 64
 
 /* Beyond the drain time-out, of which this program sets no longer one than a second. */
-#define BOUND_MS 5000
-#define WAIT_MS 15000
-#define DEFAULT_TEARDOWNS 12000
-#define DEFAULT_SECONDS 28
+#define BOUND_MS (5000 * slowness())
+#define WAIT_MS (15000 * slowness())
+#define DEFAULT_TEARDOWNS (12000 / slowness())
+#define DEFAULT_SECONDS (28 * slowness())
 #define VIOLATIONS_MAX 12
 /* So many streams that were cut short without one cut inside a message are no accident. */
 #define COVERAGE_STREAMS 80

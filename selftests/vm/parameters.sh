@@ -47,7 +47,7 @@ result() {
 say() { echo "# $*"; }
 
 loaded() { [ -e /sys/module/sluice ]; }
-unload() { ! loaded || timeout 30 rmmod sluice; }
+unload() { ! loaded || timeout $((30 * ${SLUICE_SLOW:-1})) rmmod sluice; }
 link_add() { rdma link add "$dev" type sluice netdev "$netdev"; }
 link_del() { rdma link del "$dev"; }
 

@@ -13,11 +13,14 @@ failed=0
 check() {
 	local name=$1 output
 	shift
-	# A slow kernel gets every kind of run, but no long ones.
-	local arguments=("$@") i
+	# A slow kernel gets every kind of run, but no long ones: as few messages as perftest takes where
+	# they are large, and else what is enough for lists and moderation.
+	local arguments=("$@") i most=32
+	[[ " $* " != *' -a '* ]] || most=5
 	for i in "${!arguments[@]}"; do
-		if [ "${SLUICE_SLOW:-1}" -gt 1 ] && [ "${arguments[i]}" = -n ]; then
-			arguments[i + 1]=32
+		if [ "${SLUICE_SLOW:-1}" -gt 1 ] && [ "${arguments[i]}" = -n ] &&
+			[ "${arguments[i + 1]}" -gt "$most" ]; then
+			arguments[i + 1]=$most
 		fi
 	done
 	set -- "${arguments[@]}"

@@ -16,6 +16,7 @@ import sys
 import time
 
 SYSFS = "/sys/class/infiniband"
+SLOW = int(os.environ.get("SLUICE_SLOW", 1))
 
 BANDWIDTH = ("size", "iterations", "peak_mibs", "mibs", "mpps")
 LATENCY = ("size", "iterations", "min_us", "max_us", "typical_us", "avg_us", "stdev_us",
@@ -72,7 +73,7 @@ def rows(output):
 _port = 18515
 
 
-def run(device, program, arguments=(), timeout=60):
+def run(device, program, arguments=(), timeout=60 * SLOW):
     """Runs PROGRAM to its end; returns the client's rows. Raises Failure or NoFigures."""
     global _port
     _port += 1

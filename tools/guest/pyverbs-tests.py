@@ -25,7 +25,7 @@ import perftest
 TESTS = "/usr/share/pyverbs-tests"
 
 # How long one child may go without finishing a test.
-TIMEOUT = 120
+TIMEOUT = 120 * int(os.environ.get("SLUICE_SLOW", 1))
 
 
 # --- in the child: one process, one device, some tests ---------------------------------------
