@@ -6,7 +6,6 @@
 #include <linux/netdevice.h>
 #include <linux/notifier.h>
 #include <linux/rtnetlink.h>
-#include <linux/vmalloc.h>
 
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
