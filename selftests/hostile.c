@@ -371,6 +371,23 @@ TEST_F_TIMEOUT(hostile, forged_requests_that_are_bad, 60)
 	EXPECT_UNHARMED();
 }
 
+TEST_F(hostile, any_request_in_error)
+{
+	ASSERT_EQ(0, qp_to(self->o.p.a.qp, IBV_QPS_ERR));
+	/* Nothing of a request is looked at that is only flushed, its opcode least of all. */
+	for (int how = 0; how < SPOILS; how++) {
+		struct rxe_send_wqe wqe = good_wqe(&self->dst);
+		struct rxe_sge sge = good_sge(&self->src);
+
+		spoil(&wqe, &sge, how);
+		ASSERT_EQ(0, post_forged(&self->o, &wqe, &sge, 1));
+		EXPECT_WC(self->o.p.a.scq, 1, IBV_WC_WR_FLUSH_ERR);
+	}
+	EXPECT_TRUE(cq_quiet(self->o.p.a.scq));
+	EXPECT_EQ(IBV_QPS_ERR, qp_state(self->o.p.a.qp));
+	EXPECT_UNHARMED();
+}
+
 TEST_F(hostile, length_that_belies_the_sges)
 {
 	static const uint32_t lengths[] = { 0, 1, 63, 65, 4096, 1 << 20, 1U << 31, 0xffffffff };

@@ -439,6 +439,8 @@ TEST_F(err, receive_into_a_deregistered_region)
 	ASSERT_EQ(0, post_msg(self->p.a.qp, 1, &self->src, 64));
 	EXPECT_WC(self->p.b.rcq, 2, IBV_WC_LOC_PROT_ERR);
 	EXPECT_WC(self->p.a.scq, 1, IBV_WC_REM_OP_ERR);
+	EXPECT_STATE(IBV_QPS_ERR, self->p.a.qp);
+	EXPECT_STATE(IBV_QPS_ERR, self->p.b.qp);
 	EXPECT_TRUE(all_bytes(gone.addr, 64, 7));
 	region_free(&gone);
 }

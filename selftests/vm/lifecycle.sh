@@ -126,6 +126,20 @@ test_no_objects() {
 	! echo "$left" | grep -Eq '(qp|cq|mr|pd|ctx|srq|cm_id) [1-9]'
 }
 
+# Row 23 of Documentation/field.rst: rdma-core's own tests, however they end, leave nothing.
+test_nothing_left_by_pyverbs() {
+	link_add || return 1
+	within 300 guest/pyverbs-tests.py "$dev" rxe0 vm/pyverbs.known test_mr test_cq test_qp \
+		>/tmp/pyverbs.log 2>&1
+	say "$(grep -c '^ok' /tmp/pyverbs.log) tests ran"
+	grep -q '^ok' /tmp/pyverbs.log || return 1
+	local left
+	left=$(rdma resource show "$dev")
+	say "$left"
+	! echo "$left" | grep -Eq '(qp|cq|mr|pd|ctx|srq|cm_id) [1-9]' || return 1
+	rdma link del "$dev" && unload
+}
+
 # Taken away while a process streams: it must not hang, neither must the process.
 busy_removal() {
 	loaded || modprobe sluice
@@ -192,7 +206,7 @@ restore() {
 	done <<<"$others"
 }
 
-tests=(alias refcount no_objects del_busy netdev_busy unload_busy kill_and_unload beside_rxe rounds)
+tests=(alias refcount no_objects nothing_left_by_pyverbs del_busy netdev_busy unload_busy kill_and_unload beside_rxe rounds)
 echo "TAP version 13"
 echo "1..${#tests[@]}"
 others=$(links)
