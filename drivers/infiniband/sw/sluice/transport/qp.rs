@@ -321,7 +321,22 @@ impl Qp {
     /// For those who hold a lease on the queue pair's entry in the table: its destruction waits for
     /// them, and so finds the visit that may follow.
     pub(crate) fn hasten(self: &Arc<Self>) {
-        let mut requester = self.requester.lock();
+        let requester = self.requester.lock();
+        self.cut(requester);
+    }
+
+    /// As [`Self::hasten`], but does not wait for somebody who is at it just now: `false` if there is
+    /// somebody.
+    pub(crate) fn try_hasten(self: &Arc<Self>) -> bool {
+        let Some(requester) = self.requester.try_lock() else {
+            return false;
+        };
+        self.cut(requester);
+        true
+    }
+
+    /// Cuts the message that is under way if it has to be cut.
+    fn cut(self: &Arc<Self>, mut requester: MutexGuard<'_, Requester>) {
         if requester.has_to_cut() {
             let next = requester.run(self, &mut Quantum::none());
             self.visit_over(requester, next);
