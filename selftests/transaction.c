@@ -19,7 +19,9 @@
 #define LANDED (2 * BURST)
 
 /* How long a call that has to wait is watched to see that it does. */
-#define WATCH_MS 60
+#define WATCH_MS (60 * slowness())
+/* How often something is repeated; a slow kernel gets through it sooner or later. */
+#define ROUNDS(n) (((n) + slowness() - 1) / slowness())
 /* What ends sooner than this has not waited for the 20 s that a drain is given here. */
 #define SOON_MS (10000 * slowness())
 
@@ -459,7 +461,7 @@ TEST_F(one, kill_9_in_the_call)
 	}
 	/* The child is in the call. */
 	ASSERT_TRUE(hold_shows("parked", true));
-	sleep_ms(300);
+	sleep_ms(2 * WATCH_MS);
 	start = now_ms();
 	ASSERT_EQ(0, kill(child, SIGKILL));
 	ASSERT_EQ(child, waitpid(child, &status, 0));
@@ -1003,7 +1005,7 @@ static void *rival_runs(void *arg)
 {
 	struct rival *rival = arg;
 
-	for (int i = 0; i < 300 && !rival->err; i++)
+	for (unsigned int i = 0; i < ROUNDS(300) && !rival->err; i++)
 		rival->err = sluice_teardown(rival->ctx, rival->actions, rival->count,
 					     i % 2 ? SLUICE_GROUPED : SLUICE_INDIVIDUAL, NULL);
 	return NULL;
@@ -1029,7 +1031,7 @@ TEST_F_TIMEOUT(many, opposite_orders, 120)
 		b[i] = a[7 - i];
 	for (int i = 0; i < 2; i++)
 		ASSERT_EQ(0, pthread_create(&threads[i], NULL, rival_runs, &rivals[i]));
-	for (int i = 0; i < 200; i++) {
+	for (unsigned int i = 0; i < ROUNDS(200); i++) {
 		/* Any of these may find the state changed under it. */
 		pair_connect(&self->r, &p[i % 4]);
 		post_rdma(p[i % 4].a.qp, i, IBV_WR_RDMA_WRITE, &src, MIB, &dst);
@@ -1075,7 +1077,7 @@ TEST_F_TIMEOUT(many, destroyed_by_another_thread, 120)
 {
 	int done = 0, gone = 0;
 
-	for (int round = 0; round < 100; round++) {
+	for (unsigned int round = 0; round < ROUNDS(100); round++) {
 		struct sluice_teardown_refusal no;
 		struct sluice_action a[3];
 		struct region src, dst;
@@ -1178,7 +1180,7 @@ static void traffic_end(struct traffic *t)
 static void queue_pair_first(struct __test_metadata *_metadata, struct rdma *r,
 			     enum sluice_teardown_close close)
 {
-	for (int round = 0; round < 150; round++) {
+	for (unsigned int round = 0; round < ROUNDS(150); round++) {
 		struct ibv_async_event event;
 		struct traffic t = { 0 };
 
@@ -1221,7 +1223,7 @@ TEST_F_TIMEOUT(many, drained_as_one, 120)
  */
 TEST_F_TIMEOUT(many, responder_as_one, 120)
 {
-	for (int round = 0; round < 100; round++) {
+	for (unsigned int round = 0; round < ROUNDS(100); round++) {
 		struct ibv_async_event event;
 		struct traffic t = { 0 };
 
@@ -1255,7 +1257,7 @@ TEST_F_TIMEOUT(many, regions_as_one, 120)
 	static struct sluice_action a[SLUICE_TEARDOWN_MAX];
 	static struct region between[SLUICE_TEARDOWN_MAX - 2];
 
-	for (int round = 0; round < 60; round++) {
+	for (unsigned int round = 0; round < ROUNDS(60); round++) {
 		struct traffic t = { 0 };
 		unsigned int n = 0;
 
