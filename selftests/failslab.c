@@ -11,6 +11,7 @@
 
 #include "kselftest_harness.h"
 #include "nldev.h"
+#include "sluice_teardown.h"
 
 #include <net/if.h>
 #include <sys/ioctl.h>
@@ -805,6 +806,42 @@ TEST_F_TIMEOUT(nomem, teardown_of_a_stream, 240)
 			"destroy_qp in a stream", start_stream_of_new, take_qp, after_destroy });
 	each_allocation_of_teardown(_metadata, self, &(struct call){
 			"dereg_mr in a stream", start_stream_to_new, take_region, after_dereg });
+	region_free(&self->region);
+	pair_destroy(&self->p);
+}
+
+/* Several things as one: without memory the request is refused, and nothing has changed. */
+
+static int take_both(BENCH *b)
+{
+	struct sluice_action a[] = {
+		{ .kind = SLUICE_REVOKE_MR, .mr = b->region.mr },
+		{ .kind = SLUICE_RESET_QP, .qp = b->p.a.qp },
+	};
+
+	return sluice_teardown(b->r.ctx, a, ARRAY_SIZE(a), SLUICE_GROUPED, NULL);
+}
+
+static int after_both(BENCH *b, int err)
+{
+	if (err) {
+		/* The stream goes on to its end. */
+		if (all_complete(b, IBV_WC_SUCCESS))
+			return EILSEQ;
+		err = take_both(b);
+	}
+	drain_cq(b->p.a.scq);
+	if (!err)
+		err = take_region(b);
+	return err ? err : make_region(b);
+}
+
+TEST_F_TIMEOUT(nomem, several_as_one, 240)
+{
+	ASSERT_EQ(0, pair_create(&self->r, &self->p, NULL));
+	ASSERT_EQ(0, region_create(&self->region, self->r.pd, MIB, RC_ACCESS));
+	EXPECT_LT(0, each_allocation(_metadata, self, &(struct call){
+			"several as one", start_stream, take_both, after_both }));
 	region_free(&self->region);
 	pair_destroy(&self->p);
 }
