@@ -2,4 +2,4 @@
 # A boundary does not look at the gate of the requester.
 # file: engine/transfer.rs
 # lines: 2
-/fn boundary\(/,/^    \}/s/if self\.own\.is_cancelled\(\)/if false/
+/fn look\(/,/^    \}/s/if self\.own\.is_cancelled\(\)/if false/

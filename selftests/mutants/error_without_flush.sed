@@ -2,4 +2,4 @@
 # ERR leaves it to somebody else, later, to complete what was posted.
 # file: teardown/reset.rs
 # lines: 1
-/fn to_error\(/,/^\}/{/qp\.flush\(\);/d}
+/fn enter_error\(/,/^\}/{/qp\.flush\(\);/d}

@@ -2,4 +2,4 @@
 # RESET leaves in the queues what was posted.
 # file: teardown/reset.rs
 # lines: 1
-/fn to_reset\(/,/^\}/{/qp\.discard\(\);/d}
+/fn enter_reset\(/,/^\}/{/qp\.discard\(\);/d}

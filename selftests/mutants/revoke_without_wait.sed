@@ -4,4 +4,4 @@
 # file: abstractions/table.rs
 # lines: 3
 /fn wait\(&self\)/,/\}/s/self\.node\(\)\.gate\.wait\(\)/unsafe { core::mem::transmute::<(), Drained>(()) }/
-/fn retire_in_place\(/,/^    \}/{/gate\.wait\(\);/d}
+/fn take_value\(/,/^    \}/{/gate\.wait\(\);/d}
