@@ -238,15 +238,22 @@ impl<T: Send + Sync + 'static> Reserved<T> {
     }
 
     /// Puts `value` in the table, behind an open gate. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the value is dropped then.
     pub(crate) fn publish(self, value: T) -> Result<Published<T>> {
-        let node = KBox::new(
+        // All memory comes first: a node that is dropped does not drop its value.
+        let gate = Gate::new(Signal::new()?);
+        let node = KBox::new_uninit(GFP_KERNEL)?;
+        let node = KBox::write(
+            node,
             Node {
                 rcu: UnsafeCell::new(bindings::callback_head::default()),
-                gate: Gate::new(Signal::new()?),
+                gate,
                 value: UnsafeCell::new(ManuallyDrop::new(value)),
             },
-            GFP_KERNEL,
-        )?;
+        );
         let node = NonNull::from(KBox::leak(node));
         // INVARIANT: the node is live and from here on owned by the `Published` returned.
         // SAFETY: `xa` is an initialised xarray and the index is reserved, so storing needs no
