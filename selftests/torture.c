@@ -1640,7 +1640,7 @@ static int shell(const char *command)
 	char text[256];
 	int status;
 
-	snprintf(text, sizeof(text), "timeout -k 5 30 %s >/dev/null 2>&1", command);
+	snprintf(text, sizeof(text), "timeout -k 5 %u %s >/dev/null 2>&1", 30 * slowness(), command);
 	status = system(text);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -1653,7 +1653,7 @@ static bool own_link_add(void)
 	if (shell("rdma link add " OWN_DEV " type sluice netdev " OWN_NETDEV))
 		return false;
 	/* Its addresses appear a little later. */
-	for (int i = 0; i < 200; i++) {
+	for (unsigned int i = 0; i < 200 * slowness(); i++) {
 		char gid[64];
 		bool there = knob_get(OWN_DEV, "ports/1/gids/0", gid, sizeof(gid)) &&
 			     strcmp(gid, "0000:0000:0000:0000:0000:0000:0000:0000");
