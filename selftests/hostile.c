@@ -936,4 +936,69 @@ TEST_F(hostile, create_qp_limits_that_overflow)
 	EXPECT_UNHARMED();
 }
 
+/* Streams without an end. */
+
+/* Puts one more request of no bytes in the ring whenever there is none, and rings no bell. */
+struct trickle {
+	struct open_pair *o;
+	uint32_t fed;
+	bool stop;
+};
+
+static void *feed(void *arg)
+{
+	struct trickle *t = arg;
+	struct rxe_queue_buf *q = ring(&t->o->sq);
+	/* Should something go wrong, nobody waits for ever. */
+	uint64_t end = now_ms() + LIMIT_MS, moved = now_ns(), now;
+
+	while (!__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE) && now_ms() < end) {
+		uint32_t at = q->producer_index & q->index_mask;
+
+		now = now_ns();
+		if (__atomic_load_n(&q->consumer_index, __ATOMIC_ACQUIRE) == at) {
+			__atomic_store_n(&q->producer_index, (at + 1) & q->index_mask,
+					 __ATOMIC_RELEASE);
+			t->fed++;
+			moved = now;
+		} else if (now - moved > 10000) {
+			doorbell(t->o->p.a.qp->context, t->o->p.a.qp->handle);
+			moved = now;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * The workqueue attends to a stream, and has its queue pair to itself meanwhile. That ends after a
+ * while even if the stream does not, nor moves a byte.
+ */
+TEST_F_TIMEOUT(hostile, stream_of_nothing_that_does_not_end, 60)
+{
+	struct trickle t = { .o = &self->o };
+	struct rxe_queue_buf *q = ring(&self->o.sq);
+	struct rxe_send_wqe wqe = good_wqe(&self->dst);
+	uint64_t start, took, longest = 0;
+	pthread_t thread;
+
+	wqe.wr.send_flags = 0;
+	wqe.dma.length = wqe.dma.resid = wqe.dma.num_sge = 0;
+	for (uint32_t i = 0; i <= q->index_mask; i++)
+		ASSERT_EQ(0, post_forged(&self->o, &wqe, NULL, 0));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, feed, &t));
+	for (int i = 0; i < 60; i++) {
+		sleep_ms(50);
+		start = now_ms();
+		EXPECT_EQ(IBV_QPS_RTS, qp_state(self->o.p.a.qp));
+		took = now_ms() - start;
+		longest = took > longest ? took : longest;
+	}
+	__atomic_store_n(&t.stop, true, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	TH_LOG("%u requests, longest query %lu ms", t.fed, (unsigned long)longest);
+	EXPECT_LT(longest, LIMIT_MS / 4);
+	EXPECT_DESTROYABLE();
+	EXPECT_UNHARMED();
+}
+
 TEST_HARNESS_MAIN

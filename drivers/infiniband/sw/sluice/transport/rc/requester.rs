@@ -255,7 +255,14 @@ impl Requester {
         qp.attendance.begin();
         let mut of_use = false;
         let next = loop {
-            let next = self.run(qp, quantum);
+            let next = match self.run(qp, quantum) {
+                // Messages without bytes come to no boundary, so they do not notice.
+                Next::Idle if self.streams && quantum.is_used_up() => {
+                    self.visit_due = true;
+                    Next::Again
+                }
+                next => next,
+            };
             let stays = matches!(next, Next::Idle) && self.linger(qp);
             of_use |= stays;
             // What is to follow other than nothing looks at the ring, too.
