@@ -312,7 +312,7 @@ impl Requester {
     pub(crate) fn answer(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
         let taken = qp.taken();
         if taken == self.taken {
-            self.streak += 1;
+            self.streak = self.streak.saturating_add(1);
         } else {
             self.taken = taken;
             self.streak = 0;
