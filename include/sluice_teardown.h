@@ -120,6 +120,22 @@ static inline int sluice_call_(struct ibv_context *context, struct sluice_reques
 }
 
 /*
+ * Which of the actions is on an object of another context, where its handle has another meaning;
+ * @count if there is none.
+ */
+static inline unsigned int sluice_foreign_(struct ibv_context *context,
+					   const struct sluice_action *actions, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		int is_mr = actions[i].kind == SLUICE_REVOKE_MR;
+
+		if (context != (is_mr ? actions[i].mr->context : actions[i].qp->context))
+			return i;
+	}
+	return count;
+}
+
+/*
  * Tears down @count objects of @context as one. Returns 0 when the last is down, and what became of
  * each is in its action; or an errno when nothing has been changed, and why is in @refusal, which
  * may be NULL.
@@ -133,8 +149,17 @@ static inline int sluice_teardown(struct ibv_context *context, struct sluice_act
 	int err = EINVAL;
 
 	if (count && count <= SLUICE_TEARDOWN_MAX) {
-		r = (struct sluice_request_ *)malloc(sizeof(*r));
-		err = r ? sluice_call_(context, r, actions, count, completion, 0, &why) : ENOMEM;
+		unsigned int foreign = sluice_foreign_(context, actions, count);
+
+		if (foreign < count) {
+			why.action = foreign;
+			why.reason = SLUICE_REFUSED_OBJECT;
+			err = ENOENT;
+		} else {
+			r = (struct sluice_request_ *)malloc(sizeof(*r));
+			err = r ? sluice_call_(context, r, actions, count, completion, 0, &why) :
+				  ENOMEM;
+		}
 	}
 	if (r && err && why.reason == SLUICE_REFUSED_NOT) {
 		/* The core refused it, for one of the handles perhaps: ask for one at a time. */

@@ -732,8 +732,8 @@ TEST_F(request, actions_that_cannot_be)
 TEST_F(request, objects_of_others)
 {
 	struct ibv_qp *qp = self->l.p.a.qp;
-	struct ibv_qp no_qp = { .handle = 0xfffffff };
-	struct ibv_mr no_mr = { .handle = qp->handle };
+	struct ibv_qp no_qp = { .context = self->r.ctx, .handle = 0xfffffff };
+	struct ibv_mr no_mr = { .context = self->r.ctx, .handle = qp->handle };
 	struct sluice_action unknown[] = { { .kind = SLUICE_RESET_QP, .qp = qp },
 					   { .kind = SLUICE_RESET_QP, .qp = &no_qp } };
 	struct sluice_action type[] = { { .kind = SLUICE_REVOKE_MR, .mr = &no_mr },
@@ -744,14 +744,16 @@ TEST_F(request, objects_of_others)
 	REFUSED(unknown, SLUICE_INDIVIDUAL, ENOENT, 1, SLUICE_REFUSED_OBJECT);
 	REFUSED(type, SLUICE_GROUPED, EINVAL, 0, SLUICE_REFUSED_OBJECT);
 
-	/* Of another context of this very process, with a handle that this one does not have. */
+	/* Of another context of this very process, whatever the handle means in this one. */
 	ASSERT_EQ(0, rdma_open(&r));
 	for (int i = 0; i < 16; i++)
 		ASSERT_EQ(0, region_create(&far[i], r.pd, PAGE, RC_ACCESS));
-	struct sluice_action foreign[] = { { .kind = SLUICE_RESET_QP, .qp = qp },
-					   { .kind = SLUICE_REVOKE_MR, .mr = far[15].mr } };
+	for (int i = 0; i < 16; i++) {
+		struct sluice_action foreign[] = { { .kind = SLUICE_RESET_QP, .qp = qp },
+						   { .kind = SLUICE_REVOKE_MR, .mr = far[i].mr } };
 
-	REFUSED(foreign, SLUICE_INDIVIDUAL, ENOENT, 1, SLUICE_REFUSED_OBJECT);
+		REFUSED(foreign, SLUICE_INDIVIDUAL, ENOENT, 1, SLUICE_REFUSED_OBJECT);
+	}
 	for (int i = 0; i < 16; i++)
 		region_free(&far[i]);
 	rdma_close(&r);
@@ -893,7 +895,8 @@ TEST_F(request, attributes_that_cannot_be)
 TEST_F(request, a_device_of_another_driver)
 {
 	struct ibv_context *ctx = open_context("rxe0");
-	struct sluice_action a[] = { { .kind = SLUICE_RESET_QP, .qp = self->l.p.a.qp } };
+	struct ibv_qp qp = { .context = ctx, .handle = self->l.p.a.qp->handle };
+	struct sluice_action a[] = { { .kind = SLUICE_RESET_QP, .qp = &qp } };
 	struct sluice_teardown_refusal no;
 
 	if (!ctx)
