@@ -166,7 +166,7 @@ static inline int sluice_teardown(struct ibv_context *context, struct sluice_act
 		struct sluice_teardown_refusal one;
 
 		why.reason = SLUICE_REFUSED_REQUEST;
-		for (unsigned int i = 0; i < count && err != EPROTONOSUPPORT; i++) {
+		for (unsigned int i = 0; i < count && err != EPROTONOSUPPORT && err != EIO; i++) {
 			int its = sluice_call_(context, r, &actions[i], 1, SLUICE_INDIVIDUAL,
 					       SLUICE_TEARDOWN_CHECK, &one);
 
