@@ -43,21 +43,20 @@ struct sluice_action {
 	struct sluice_teardown_result result; /* filled in if the call succeeds */
 };
 
-/* A request as the kernel takes it. */
+#define SLUICE_ATTRS_ 7
+
+/* A request as the kernel takes it; behind it there is room for SLUICE_ATTRS_ attributes. */
 struct sluice_request_ {
 	struct sluice_teardown_action actions[SLUICE_TEARDOWN_MAX];
 	struct sluice_teardown_result results[SLUICE_TEARDOWN_MAX];
 	uint32_t qps[SLUICE_TEARDOWN_MAX], mrs[SLUICE_TEARDOWN_MAX];
-	struct {
-		struct ib_uverbs_ioctl_hdr hdr;
-		struct ib_uverbs_attr attrs[7];
-	} call;
+	struct ib_uverbs_ioctl_hdr call;
 };
 
 static inline void sluice_attr_(struct sluice_request_ *r, uint16_t id, const void *data,
 				size_t len)
 {
-	struct ib_uverbs_attr *attr = &r->call.attrs[r->call.hdr.num_attrs++];
+	struct ib_uverbs_attr *attr = &r->call.attrs[r->call.num_attrs++];
 
 	attr->attr_id = id;
 	attr->len = (uint16_t)len;
@@ -76,7 +75,7 @@ static inline void sluice_attr_in_(struct sluice_request_ *r, uint16_t id, const
 	sluice_attr_(r, id, data, len);
 	if (len <= sizeof(word)) {
 		memcpy(&word, data, len);
-		r->call.attrs[r->call.hdr.num_attrs - 1].data = word;
+		r->call.attrs[r->call.num_attrs - 1].data = word;
 	}
 }
 
@@ -88,7 +87,7 @@ static inline int sluice_call_(struct ibv_context *context, struct sluice_reques
 {
 	unsigned int qps = 0, mrs = 0;
 
-	memset(&r->call, 0, sizeof(r->call));
+	r->call.num_attrs = 0;
 	for (unsigned int i = 0; i < count; i++) {
 		struct sluice_teardown_action *action = &r->actions[i];
 
@@ -108,15 +107,15 @@ static inline int sluice_call_(struct ibv_context *context, struct sluice_reques
 	sluice_attr_in_(r, SLUICE_ATTR_TEARDOWN_FLAGS, &flags, sizeof(flags));
 	sluice_attr_(r, SLUICE_ATTR_TEARDOWN_RESULTS, r->results, count * sizeof(r->results[0]));
 	sluice_attr_(r, SLUICE_ATTR_TEARDOWN_REFUSAL, refusal, sizeof(*refusal));
-	r->call.hdr.length = (uint16_t)(sizeof(r->call.hdr) +
-					r->call.hdr.num_attrs * sizeof(r->call.attrs[0]));
-	r->call.hdr.object_id = SLUICE_OBJECT_TEARDOWN;
-	r->call.hdr.method_id = SLUICE_METHOD_TEARDOWN;
-	r->call.hdr.driver_id = RDMA_DRIVER_RXE;
+	r->call.length = (uint16_t)(sizeof(r->call) +
+				    r->call.num_attrs * sizeof(r->call.attrs[0]));
+	r->call.object_id = SLUICE_OBJECT_TEARDOWN;
+	r->call.method_id = SLUICE_METHOD_TEARDOWN;
+	r->call.driver_id = RDMA_DRIVER_RXE;
 
 	refusal->action = UINT32_MAX;
 	refusal->reason = SLUICE_REFUSED_NOT;
-	return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &r->call.hdr) ? errno : 0;
+	return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &r->call) ? errno : 0;
 }
 
 /*
@@ -156,7 +155,9 @@ static inline int sluice_teardown(struct ibv_context *context, struct sluice_act
 			why.reason = SLUICE_REFUSED_OBJECT;
 			err = ENOENT;
 		} else {
-			r = (struct sluice_request_ *)malloc(sizeof(*r));
+			size_t room = SLUICE_ATTRS_ * sizeof(struct ib_uverbs_attr);
+
+			r = (struct sluice_request_ *)calloc(1, sizeof(*r) + room);
 			err = r ? sluice_call_(context, r, actions, count, completion, 0, &why) :
 				  ENOMEM;
 		}
