@@ -92,8 +92,9 @@ static inline int sluice_call_(struct ibv_context *context, struct sluice_reques
 		struct sluice_teardown_action *action = &r->actions[i];
 
 		memset(action, 0, sizeof(*action));
-		action->kind = (uint16_t)actions[i].kind;
-		action->close = (uint16_t)actions[i].close;
+		/* What does not fit is nothing that there is. */
+		action->kind = actions[i].kind > UINT16_MAX ? UINT16_MAX : (uint16_t)actions[i].kind;
+		action->close = actions[i].close > UINT16_MAX ? UINT16_MAX : (uint16_t)actions[i].close;
 		action->timeout_ms = actions[i].timeout_ms;
 		if (actions[i].kind == SLUICE_REVOKE_MR)
 			r->mrs[mrs++] = actions[i].mr->handle;

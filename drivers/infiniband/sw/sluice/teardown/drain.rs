@@ -261,7 +261,8 @@ impl<J: Job> Closing<J> {
 ///
 /// `grouped`: the first drain that reaches its deadline or faults has all the others cancelled.
 /// `clock` tells the time since the gates were closed, in nanoseconds. What becomes of one gate is
-/// noticed at the latest a tick of the kernel's clock after it has. May sleep.
+/// noticed a tick of the kernel's clock after it has, or when those that are to be cut have been
+/// hastened. May sleep.
 pub fn drain_all<J: Job>(closings: &mut [Closing<J>], grouped: bool, clock: impl Fn() -> u64) {
     // Some may have been cancelled from the start.
     let mut hasten = true;

@@ -23,8 +23,14 @@ use kernel::{
     alloc::AllocError,
     error::to_result,
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    transmute::AsBytes, //
 };
+
+// SAFETY: two `u32` and three `u64` after them, without holes.
+unsafe impl AsBytes for bindings::sluice_teardown_result {}
+// SAFETY: two `u32`.
+unsafe impl AsBytes for bindings::sluice_teardown_refusal {}
 
 /// What is done to which object.
 pub(crate) enum TeardownObject<D: Driver> {
@@ -316,8 +322,8 @@ impl Call {
     }
 
     /// Writes to the program's memory for an attribute.
-    fn copy_out<T>(&self, id: u16, values: &[T]) -> Result {
-        // SAFETY: By the type invariant. What is copied is made of integers, without holes.
+    fn copy_out<T: AsBytes>(&self, id: u16, values: &[T]) -> Result {
+        // SAFETY: By the type invariant. What is copied may be looked at as bytes, by its type.
         to_result(unsafe {
             bindings::uverbs_copy_to(
                 self.0,
