@@ -1838,7 +1838,8 @@ static void check_coverage(const struct control *c)
 			tried += ways[i].acts & BIT(act) ? shm->tried[act] : 0;
 			torn += ways[i].acts & BIT(act) ? shm->torn[act] : 0;
 		}
-		if (tried >= COVERAGE_STREAMS && !torn)
+		/* A slow kernel runs other things between a message and what takes it away. */
+		if (tried >= COVERAGE_STREAMS * slowness() && !torn)
 			violation(COVERAGE, ways[i].name, "no message was cut in %llu streams",
 				  (unsigned long long)tried);
 	}
