@@ -24,7 +24,7 @@ FIXTURE(cell) {
 	struct pair p;
 	struct region src, dst; /* where the bytes come from, and where they land */
 	struct region *local, *remote;
-	char saved[4][32];
+	struct saved_knobs saved;
 };
 
 FIXTURE_VARIANT(cell) {
@@ -44,10 +44,7 @@ FIXTURE_SETUP(cell)
 	o.retry_cnt = 4;
 	if (open_hold(O_RDONLY) < 0)
 		SKIP(return, "the device has no hold points");
-	for (int i = 0; i < 4; i++)
-		ASSERT_TRUE(knob_get(knobs[i], self->saved[i], sizeof(self->saved[i])));
-	ASSERT_EQ(0, knob_set("burst_bytes", "65536"));
-	ASSERT_EQ(0, knob_set("drain_timeout_ms", "20000"));
+	ASSERT_TRUE(knobs_save(&self->saved));
 	ASSERT_EQ(0, rdma_open(&self->r));
 	ASSERT_EQ(0, region_create(&self->src, self->r.pd, MSG, RC_ACCESS));
 	ASSERT_EQ(0, region_create(&self->dst, self->r.pd, MSG, RC_ACCESS));
@@ -72,10 +69,7 @@ FIXTURE_SETUP(cell)
 
 FIXTURE_TEARDOWN(cell)
 {
-	hold("release all");
-	for (int i = 0; i < 4; i++)
-		if (self->saved[i][0])
-			EXPECT_EQ(0, knob_set(knobs[i], self->saved[i]));
+	EXPECT_TRUE(knobs_put_back(&self->saved));
 	pair_destroy(&self->p);
 	region_free(&self->src);
 	region_free(&self->dst);

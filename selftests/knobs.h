@@ -68,6 +68,20 @@ static inline bool knob_get(const char *name, char *value, size_t max)
 	return ok && *value;
 }
 
+/* What was set before a test. */
+struct saved_knobs {
+	char values[4][32];
+};
+
+/* Remembers what is set, and sets what tests with hold points count on. */
+static inline bool knobs_save(struct saved_knobs *saved)
+{
+	for (int i = 0; i < 4; i++)
+		if (!knob_get(knobs[i], saved->values[i], sizeof(saved->values[i])))
+			return false;
+	return !knob_set("burst_bytes", "65536") && !knob_set("drain_timeout_ms", "20000");
+}
+
 /* Gives a command to the hold points; 0 or an errno. */
 static inline int __attribute__((format(printf, 1, 2))) hold(const char *format, ...)
 {
@@ -78,6 +92,18 @@ static inline int __attribute__((format(printf, 1, 2))) hold(const char *format,
 	vsnprintf(command, sizeof(command), format, args);
 	va_end(args);
 	return write_to(open_hold(O_WRONLY), command);
+}
+
+/* Lets go of what is parked and sets what was set before; false if something cannot be set. */
+static inline bool knobs_put_back(const struct saved_knobs *saved)
+{
+	bool ok = true;
+
+	hold("release all");
+	for (int i = 0; i < 4; i++)
+		if (saved->values[i][0] && knob_set(knobs[i], saved->values[i]))
+			ok = false;
+	return ok;
 }
 
 /* Whether the list of holds comes to show @text; or, with @shown false, to show it no more. */

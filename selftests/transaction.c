@@ -193,22 +193,6 @@ static void sees(struct __test_metadata *_metadata, struct ibv_cq *cq, int good,
 	EXPECT_TRUE(cq_quiet(cq));
 }
 
-static void save_knobs(struct __test_metadata *_metadata, char saved[4][32])
-{
-	for (int i = 0; i < 4; i++)
-		ASSERT_TRUE(knob_get(knobs[i], saved[i], sizeof(saved[i])));
-	ASSERT_EQ(0, knob_set("burst_bytes", "65536"));
-	ASSERT_EQ(0, knob_set("drain_timeout_ms", "20000"));
-}
-
-static void put_back_knobs(char saved[4][32])
-{
-	hold("release all");
-	for (int i = 0; i < 4; i++)
-		if (saved[i][0])
-			knob_set(knobs[i], saved[i]);
-}
-
 #define POLICIES(reset, revoke)                                                                    \
 	do {                                                                                       \
 		ASSERT_EQ(0, knob_set("reset_policy", reset));                                     \
@@ -220,7 +204,7 @@ static void put_back_knobs(char saved[4][32])
 FIXTURE(one) {
 	struct rdma r;
 	struct lane l;
-	char saved[4][32];
+	struct saved_knobs saved;
 };
 
 FIXTURE_VARIANT(one) {
@@ -235,7 +219,7 @@ FIXTURE_SETUP(one)
 {
 	if (open_hold(O_RDONLY) < 0)
 		SKIP(return, "the device has no hold points");
-	save_knobs(_metadata, self->saved);
+	ASSERT_TRUE(knobs_save(&self->saved));
 	ASSERT_EQ(0, rdma_open(&self->r));
 	ASSERT_EQ(0, lane_create(&self->r, &self->l, variant->op));
 	ASSERT_TRUE(lane_park(&self->l, variant->op));
@@ -243,7 +227,7 @@ FIXTURE_SETUP(one)
 
 FIXTURE_TEARDOWN(one)
 {
-	put_back_knobs(self->saved);
+	knobs_put_back(&self->saved);
 	lane_destroy(&self->l);
 	rdma_close(&self->r);
 }
@@ -475,14 +459,14 @@ TEST_F(one, kill_9_in_the_call)
 FIXTURE(two) {
 	struct rdma r;
 	struct lane l[2];
-	char saved[4][32];
+	struct saved_knobs saved;
 };
 
 FIXTURE_SETUP(two)
 {
 	if (open_hold(O_RDONLY) < 0)
 		SKIP(return, "the device has no hold points");
-	save_knobs(_metadata, self->saved);
+	ASSERT_TRUE(knobs_save(&self->saved));
 	POLICIES("drain", "cancel");
 	ASSERT_EQ(0, rdma_open(&self->r));
 	for (int i = 0; i < 2; i++) {
@@ -493,7 +477,7 @@ FIXTURE_SETUP(two)
 
 FIXTURE_TEARDOWN(two)
 {
-	put_back_knobs(self->saved);
+	knobs_put_back(&self->saved);
 	for (int i = 0; i < 2; i++)
 		lane_destroy(&self->l[i]);
 	rdma_close(&self->r);
@@ -646,14 +630,14 @@ TEST_F(two, a_second_request_waits_for_the_first)
 FIXTURE(request) {
 	struct rdma r;
 	struct lane l;
-	char saved[4][32];
+	struct saved_knobs saved;
 };
 
 FIXTURE_SETUP(request)
 {
 	if (open_hold(O_RDONLY) < 0)
 		SKIP(return, "the device has no hold points");
-	save_knobs(_metadata, self->saved);
+	ASSERT_TRUE(knobs_save(&self->saved));
 	POLICIES("drain", "cancel");
 	ASSERT_EQ(0, rdma_open(&self->r));
 	ASSERT_EQ(0, lane_create(&self->r, &self->l, IBV_WR_RDMA_WRITE));
@@ -666,7 +650,7 @@ FIXTURE_TEARDOWN(request)
 	struct lane *l = &self->l;
 
 	EXPECT_TRUE(parks(l->p.a.qp, LANDED)) TH_LOG("a request that was refused did something");
-	put_back_knobs(self->saved);
+	knobs_put_back(&self->saved);
 	sees(_metadata, l->p.a.scq, MESSAGES, 0, MESSAGES);
 	EXPECT_EQ(MSG, landed(l));
 	EXPECT_WORKS(&self->r, &l->p.a, &l->p.b);

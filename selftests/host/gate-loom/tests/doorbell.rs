@@ -3,6 +3,10 @@
 //! Doorbells that are sent away under every interleaving with a visit that leaves: no request is
 //! forgotten.
 
+#[path = "common/explore.rs"]
+mod explore;
+
+use explore::explore;
 use loom::{
     sync::{
         atomic::{
@@ -14,13 +18,7 @@ use loom::{
     thread, //
 };
 use sluice_gate_loom::transport::attendance::Attendance;
-use std::{
-    io::Write,
-    sync::{
-        atomic::AtomicUsize as Tally,
-        Arc, //
-    }, //
-};
+use std::sync::Arc;
 
 /// A ring and its sending side, reduced to what matters here: how many requests were posted, and
 /// how many were carried out, under the lock of the sending side.
@@ -94,21 +92,6 @@ impl Queue {
         );
         assert!(!self.attendance.is_attended(), "the flag was left up");
     }
-}
-
-/// Runs `model` under every interleaving, and says how many there were.
-fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
-    let runs = Arc::new(Tally::new(0));
-    let explorer = loom::model::Builder::new();
-    explorer.check({
-        let runs = runs.clone();
-        move || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            model();
-        }
-    });
-    let line = format!("{name}: {} interleavings\n", runs.load(Ordering::Relaxed));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 #[test]

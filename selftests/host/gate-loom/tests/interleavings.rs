@@ -7,14 +7,20 @@
 //! [`Memory`] that is not ordered after the accesses it has to follow, on a deadlock (a waiter that
 //! nobody wakes) and on a livelock. The `Signal` under the gate fails if it is given twice.
 
+#[path = "common/explore.rs"]
+mod explore;
+#[path = "common/memory.rs"]
+mod memory;
+
+use explore::explore;
 use loom::{
-    cell::UnsafeCell,
     sync::atomic::{
         AtomicBool,
         Ordering, //
     },
     thread, //
 };
+use memory::Memory;
 use sluice_gate_loom::teardown::{
     gate::{
         CloseMode,
@@ -24,59 +30,10 @@ use sluice_gate_loom::teardown::{
     },
     sync::Signal, //
 };
-use std::{
-    io::Write,
-    sync::{
-        atomic::AtomicUsize as Tally,
-        Arc, //
-    }, //
+use std::sync::{
+    atomic::AtomicUsize as Tally,
+    Arc, //
 };
-
-/// Runs `model` under every interleaving, and says how many there were.
-///
-/// `LOOM_MAX_PREEMPTIONS` bounds the preemptions of one run, for a first quick look.
-fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
-    let runs = Arc::new(Tally::new(0));
-    let mut explorer = loom::model::Builder::new();
-    explorer.max_permutations = None;
-    explorer.max_duration = None;
-    explorer.max_branches = 2_000;
-    explorer.check({
-        let runs = runs.clone();
-        move || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            model();
-        }
-    });
-    // Not with `println!`, whose output the test harness keeps to itself.
-    let bound = explorer
-        .preemption_bound
-        .map(|bound| format!(" of at most {bound} preemptions"))
-        .unwrap_or_default();
-    let runs = runs.load(Ordering::Relaxed);
-    let line = format!("{name}: {runs} interleavings{bound}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-}
-
-/// What a gate protects: holders touch it together, the one who has drained the gate takes it apart
-/// alone.
-#[derive(Default)]
-struct Memory(UnsafeCell<()>);
-
-// SAFETY: there is nothing in the cell; loom watches the accesses and fails on those that race.
-unsafe impl Sync for Memory {}
-// SAFETY: as above.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn touch(&self) {
-        self.0.with(|_| ());
-    }
-
-    fn take_apart(&self) {
-        self.0.with_mut(|_| ());
-    }
-}
 
 /// A gate, what it protects, and whether the call that closed it has returned.
 struct World {

@@ -5,14 +5,23 @@
 //!
 //! Goes on where `interleavings.rs` ends, and works as that does.
 
+#[path = "common/explore.rs"]
+mod explore;
+#[path = "common/memory.rs"]
+mod memory;
+
+use explore::{
+    explore,
+    explore_within, //
+};
 use loom::{
-    cell::UnsafeCell,
     sync::atomic::{
         AtomicBool,
         Ordering, //
     },
     thread, //
 };
+use memory::Memory;
 use sluice_gate_loom::teardown::{
     commit::Commit,
     drain::{
@@ -37,60 +46,12 @@ use sluice_gate_loom::teardown::{
 };
 use std::{
     cell::Cell,
-    io::Write,
-    sync::{
-        atomic::AtomicUsize as Tally,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 /// How many preemptions there may be in one run of the larger models. Without a bound they have
 /// millions of interleavings.
 const FEW: Option<usize> = Some(2);
-
-/// Runs `model` under every interleaving, or every one of at most `bound` preemptions, and says how
-/// many there were. `LOOM_MAX_PREEMPTIONS` is another bound.
-fn explore(name: &str, bound: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
-    let runs = Arc::new(Tally::new(0));
-    let mut explorer = loom::model::Builder::new();
-    explorer.max_permutations = None;
-    explorer.max_duration = None;
-    explorer.max_branches = 2_000;
-    explorer.preemption_bound = explorer.preemption_bound.or(bound);
-    explorer.check({
-        let runs = runs.clone();
-        move || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            model();
-        }
-    });
-    let bound = explorer
-        .preemption_bound
-        .map(|bound| format!(" of at most {bound} preemptions"))
-        .unwrap_or_default();
-    let runs = runs.load(Ordering::Relaxed);
-    let line = format!("{name}: {runs} interleavings{bound}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-}
-
-/// What a gate protects.
-#[derive(Default)]
-struct Memory(UnsafeCell<()>);
-
-// SAFETY: there is nothing in the cell; loom watches the accesses and fails on those that race.
-unsafe impl Sync for Memory {}
-// SAFETY: as above.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn touch(&self) {
-        self.0.with(|_| ());
-    }
-
-    fn take_apart(&self) {
-        self.0.with_mut(|_| ());
-    }
-}
 
 /// A queue pair or a region: a gate, and what it protects.
 struct Thing {
@@ -197,7 +158,7 @@ const MODES: [CloseMode; 2] = [CloseMode::Drain, CloseMode::Cancel];
 fn a_boundary_sees_all_or_nothing() {
     for reversed in [false, true] {
         let name = format!("a_boundary_sees_all_or_nothing, reversed {reversed}");
-        explore(&name, FEW, move || {
+        explore_within(&name, FEW, move || {
             let world = World::new();
             let holders = [(); 2].map(|_| world.start().unwrap());
             let transfers = holders.map(|holders| {
@@ -231,7 +192,7 @@ fn a_start_sees_all_or_nothing() {
     for mode in MODES {
         for reversed in [false, true] {
             let name = format!("a_start_sees_all_or_nothing, {mode:?}, reversed {reversed}");
-            explore(&name, FEW, move || {
+            explore_within(&name, FEW, move || {
                 let world = World::new();
                 let starters = [(); 2].map(|_| {
                     spawn(&world, |world| {
@@ -269,7 +230,7 @@ fn a_start_sees_all_or_nothing() {
 /// threads.
 #[test]
 fn two_commits_over_one_gate() {
-    explore("two_commits_over_one_gate", FEW, || {
+    explore_within("two_commits_over_one_gate", FEW, || {
         let world = World::new();
         let holders = world.start().unwrap();
         let running = spawn(&world, move |world| {
@@ -305,7 +266,7 @@ fn drain_returns_when_nobody_is_inside() {
     for mode in MODES {
         for timeout_ms in [0, 1] {
             let name = format!("drain_returns_when_nobody_is_inside, {mode:?}, {timeout_ms} ms");
-            explore(&name, None, move || {
+            explore(&name, move || {
                 let world = Arc::new(Thing::new());
                 let holder = world.gate.enter().unwrap();
                 let running = spawn(&world, move |world| {
@@ -348,7 +309,7 @@ fn drain_returns_when_nobody_is_inside() {
 /// A drain whose holder does not end by itself: the deadline cuts it, with one that fails beside it.
 #[test]
 fn drain_cuts_at_the_deadline() {
-    explore("drain_cuts_at_the_deadline", FEW, || {
+    explore_within("drain_cuts_at_the_deadline", FEW, || {
         let world = Arc::new(Thing::new());
         let holder = world.gate.enter().unwrap();
         let endless = spawn(&world, move |world| {
@@ -440,7 +401,7 @@ fn transfer(world: &World, holders: (Holder, Holder), bursts: usize) -> bool {
 fn all_drain_beside_each_other() {
     for mode in MODES {
         let name = format!("all_drain_beside_each_other, {mode:?}");
-        explore(&name, FEW, move || {
+        explore_within(&name, FEW, move || {
             let world = World::new();
             let holders = world.start().unwrap();
             let running = spawn(&world, move |world| transfer(world, holders, 1));
@@ -472,7 +433,7 @@ fn all_drain_beside_each_other() {
 fn a_deadline_concerns_one_or_all() {
     for grouped in [false, true] {
         let name = format!("a_deadline_concerns_one_or_all, grouped {grouped}");
-        explore(&name, FEW, move || {
+        explore_within(&name, FEW, move || {
             let world = World::new();
             let endless = world.first.gate.enter().unwrap();
             let soon = world.second.gate.enter().unwrap();
@@ -507,7 +468,7 @@ fn a_deadline_concerns_one_or_all() {
 fn a_fault_concerns_one_or_all() {
     for grouped in [false, true] {
         let name = format!("a_fault_concerns_one_or_all, grouped {grouped}");
-        explore(&name, FEW, move || {
+        explore_within(&name, FEW, move || {
             let world = World::new();
             let endless = world.first.gate.enter().unwrap();
             let failing = world.second.gate.enter().unwrap();

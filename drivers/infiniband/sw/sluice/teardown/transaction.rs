@@ -18,7 +18,6 @@ use super::{
         drain_all,
         Closable,
         Closing,
-        End,
         Job,
         Report, //
     },
@@ -190,6 +189,8 @@ impl Job for Teardown<'_> {
     }
 
     fn finish(self, drained: Drained, report: Report) -> Self::Done {
+        // As it is in the end; nothing has opened the gate again.
+        let mode = self.gate().closed_with().unwrap_or(CloseMode::Cancel);
         let Self {
             device,
             action,
@@ -201,10 +202,6 @@ impl Job for Teardown<'_> {
             report,
             cut: cut - cut_before.0,
             landed: landed - cut_before.1,
-        };
-        let mode = match report.end {
-            End::Drained => CloseMode::Drain,
-            End::Cancelled | End::Faulted => CloseMode::Cancel,
         };
         // CAST: no drain takes centuries.
         let waited = Delta::from_nanos(report.after_ns as i64);
