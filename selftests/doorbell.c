@@ -2,7 +2,7 @@
 /*
  * No request is forgotten, whoever sees to it: the doorbell of its own, or the workqueue that
  * attends to a stream and sends doorbells away meanwhile. Whatever the pace, the program never needs
- * a second doorbell for the same request.
+ * a second doorbell for the same request, in no life of the queue pair.
  */
 
 #include "kselftest_harness.h"
@@ -138,6 +138,40 @@ TEST_F_TIMEOUT(doorbell, what_was_posted_arrives_without_a_poll, 60)
 		ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
 		ASSERT_EQ(DEPTH, wc.wr_id);
 	}
+}
+
+/* A RESET that comes while a visit of the workqueue is due does not have doorbells wait for it. */
+TEST_F_TIMEOUT(doorbell, first_of_the_next_life_needs_but_one, 60)
+{
+	unsigned int rounds = 200 / slowness();
+	struct region large;
+	struct ibv_wc wc;
+
+	ASSERT_EQ(0, region_create(&large, self->r.pd, 128 << 10, RC_ACCESS));
+	for (unsigned int round = 0; round < rounds; round++) {
+		struct ibv_sge sge = sge_of(&large, 0, 128 << 10);
+
+		/* A doorbell moves one of them, a visit of the workqueue eight. */
+		for (unsigned int i = 0; i < DEPTH; i++) {
+			ASSERT_EQ(0, post_send(self->p.a.qp, (struct ibv_send_wr){
+				.opcode = IBV_WR_RDMA_WRITE,
+				.sg_list = &sge,
+				.num_sge = 1,
+				.wr.rdma = { (uintptr_t)large.addr, large.mr->rkey },
+			}));
+		}
+		pause_ns(next_random(&self->random) % 1000000);
+		ASSERT_EQ(0, qp_to(self->p.a.qp, IBV_QPS_RESET));
+		ASSERT_EQ(0, qp_to(self->p.b.qp, IBV_QPS_RESET));
+		while (ibv_poll_cq(self->p.a.scq, 1, &wc))
+			;
+		ASSERT_EQ(0, pair_connect(&self->r, &self->p));
+		ASSERT_EQ(0, write_word(self, round, IBV_SEND_SIGNALED));
+		ASSERT_EQ(1, poll_one(self->p.a.scq, &wc)) TH_LOG("round %u", round);
+		ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+		ASSERT_EQ(round, wc.wr_id);
+	}
+	region_free(&large);
 }
 
 TEST_HARNESS_MAIN

@@ -13,6 +13,7 @@ pub(crate) mod kunit;
 pub(crate) mod netdev;
 pub(crate) mod parameter;
 pub(crate) mod process;
+pub(crate) mod processor;
 pub(crate) mod rdma;
 pub(crate) mod ring;
 pub(crate) mod setting;

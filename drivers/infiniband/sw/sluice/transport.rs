@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attendance;
+pub(crate) mod lookout;
 pub(crate) mod pass;
 pub(crate) mod path;
 pub(crate) mod qp;

@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// As `Requester::attend`.
+    /// As `Requester::visit`.
     fn attend(&self) {
         let mut done = self.done.lock().unwrap();
         self.attendance.begin();
@@ -76,6 +76,22 @@ impl Queue {
                 return;
             }
         }
+    }
+
+    /// A visit whose quantum is used up before it has seen all, so that another one is due.
+    fn begin_to_attend(&self) {
+        let mut done = self.done.lock().unwrap();
+        self.attendance.begin();
+        self.work(&mut done);
+        self.due.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As `Qp::discard`, after the visits that were due have been stopped.
+    fn discard(&self) {
+        let mut done = self.done.lock().unwrap();
+        self.due.store(0, Ordering::Relaxed);
+        self.attendance.end();
+        *done = self.posted.load(Ordering::Relaxed);
     }
 
     /// The visits that are due are made; then nothing may be left.
@@ -124,6 +140,45 @@ fn a_workqueue_that_comes_again_loses_nothing() {
         for worker in workers {
             worker.join().unwrap();
         }
+        queue.check();
+    });
+}
+
+#[test]
+fn a_request_posted_between_two_visits_is_seen() {
+    explore("a_request_posted_between_two_visits_is_seen", || {
+        let queue = Queue::new();
+        let worker = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                queue.begin_to_attend();
+                queue.due.fetch_sub(1, Ordering::Relaxed);
+                queue.attend();
+            })
+        };
+        queue.post();
+        queue.post();
+        worker.join().unwrap();
+        queue.check();
+    });
+}
+
+#[test]
+fn a_visit_that_a_reset_stops_leaves_no_flag() {
+    explore("a_visit_that_a_reset_stops_leaves_no_flag", || {
+        let queue = Queue::new();
+        let worker = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.begin_to_attend())
+        };
+        queue.post();
+        worker.join().unwrap();
+        queue.discard();
+        let program = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post())
+        };
+        program.join().unwrap();
         queue.check();
     });
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A workqueue of the driver's own, and work items that can be delayed, hastened and cancelled.
+//! Workqueues of the driver's own, and work items that can be delayed, hastened and cancelled.
 
+use super::processor::Processor;
 use core::{
     ptr,
     sync::atomic::{
@@ -19,7 +20,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// An unbound workqueue that can be relied on under memory pressure; drained and freed on drop.
+/// A workqueue that can be relied on under memory pressure; drained and freed on drop.
 pub(crate) struct WorkQueue(ptr::NonNull<bindings::workqueue_struct>);
 
 // SAFETY: a workqueue may be used from and destroyed on any thread.
@@ -28,15 +29,27 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Allocates a workqueue on which at most `max_active` items run at the same time, the others
-    /// in the order in which they were queued; 0 stands for the kernel's default. May sleep.
+    /// Allocates a workqueue on which at most `max_active` items run at the same time, on whatever
+    /// processors the scheduler likes, the others in the order in which they were queued; 0 stands
+    /// for the kernel's default. May sleep.
     pub(crate) fn new(name: &'static CStr, max_active: u32) -> Result<Self> {
+        Self::with(name, bindings::wq_flags_WQ_UNBOUND, max_active)
+    }
+
+    /// Allocates a workqueue for [`Task::queue_on`]: on each processor one item at a time, which may
+    /// take its time, in the order in which they were queued there. May sleep.
+    pub(crate) fn per_processor(name: &'static CStr) -> Result<Self> {
+        let flags = bindings::wq_flags_WQ_PERCPU | bindings::wq_flags_WQ_CPU_INTENSIVE;
+        Self::with(name, flags, 1)
+    }
+
+    fn with(name: &'static CStr, flags: bindings::wq_flags, max_active: u32) -> Result<Self> {
         let max_active = max_active.try_into().map_err(|_| EINVAL)?;
         // SAFETY: the format takes one string, which is null-terminated.
         let wq = unsafe {
             bindings::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
-                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
+                flags | bindings::wq_flags_WQ_MEM_RECLAIM,
                 max_active,
                 name.as_char_ptr(),
             )
@@ -118,6 +131,20 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
     ///
     /// A task serves one object for its whole life: a call with another target does nothing.
     pub(crate) fn queue(&self, queue: &WorkQueue, target: &Arc<T>, delay_ms: u32) {
+        // CAST: a constant that is made for this.
+        let anywhere = bindings::wq_misc_consts_WORK_CPU_UNBOUND as i32;
+        self.submit(queue, target, anywhere, delay_ms);
+    }
+
+    /// Queues the task for `target` on `queue`, to run on processor `cpu` or, if that has gone
+    /// offline meanwhile, on another one; if it is queued already, it moves there. Any context.
+    ///
+    /// As [`Self::queue`] else.
+    pub(crate) fn queue_on(&self, queue: &WorkQueue, target: &Arc<T>, cpu: Processor) {
+        self.submit(queue, target, cpu.number(), 0);
+    }
+
+    fn submit(&self, queue: &WorkQueue, target: &Arc<T>, cpu: i32, delay_ms: u32) {
         let raw = Arc::into_raw(target.clone()).cast_mut();
         let known = self.inner.target.compare_exchange(
             ptr::null_mut(),
@@ -130,10 +157,10 @@ impl<T: Run<ID>, const ID: u64> Task<T, ID> {
         let mut queued = false;
         if !foreign {
             // SAFETY: `dwork` is initialised, and alive while queued because the queue owns
-            // `inner`; the queue is alive by the reference.
+            // `inner`; the queue is alive by the reference. `cpu` is "any" or a possible one.
             queued = !unsafe {
                 bindings::mod_delayed_work_on(
-                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as i32,
+                    cpu,
                     queue.0.as_ptr(),
                     (*inner).dwork.get(),
                     msecs_to_jiffies(delay_ms),

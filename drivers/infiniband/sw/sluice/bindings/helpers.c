@@ -85,6 +85,16 @@ bool sluice_is_alone(void)
 	return single_task_running() && !need_resched();
 }
 
+unsigned int sluice_next_cpu(unsigned int cpu)
+{
+	const struct cpumask *keepers = housekeeping_cpumask(HK_TYPE_DOMAIN);
+	unsigned int next = cpumask_next_and(cpu, cpu_online_mask, keepers);
+
+	if (next >= nr_cpu_ids)
+		next = cpumask_first_and(cpu_online_mask, keepers);
+	return next < nr_cpu_ids ? next : cpu;
+}
+
 void sluice_spin_lock_bh(spinlock_t *lock)
 {
 	spin_lock_bh(lock);

@@ -6,9 +6,11 @@
 #ifndef SLUICE_BINDINGS_HELPERS_H
 #define SLUICE_BINDINGS_HELPERS_H
 
+#include <linux/kernel_stat.h>
 #include <linux/moduleparam.h>
 #include <linux/netdevice.h>
 #include <linux/scatterlist.h>
+#include <linux/sched/isolation.h>
 #include <linux/spinlock.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
@@ -28,6 +30,7 @@ struct net_device *sluice_notifier_netdev(void *info);
 
 bool sluice_current_is_exiting(void);
 bool sluice_is_alone(void);
+unsigned int sluice_next_cpu(unsigned int cpu);
 
 void sluice_spin_lock_bh(spinlock_t *lock);
 void sluice_spin_unlock_bh(spinlock_t *lock);

@@ -13,22 +13,28 @@ pub(crate) struct Quantum {
     requests: u32,
 }
 
+/// What the workqueue does in one visit.
+const WORK: Quantum = Quantum {
+    bytes: 1 << 20,
+    requests: 256,
+};
+
+/// Less than that is not worth a context switch.
+const WORTHWHILE: Quantum = Quantum {
+    bytes: 128 << 10,
+    requests: 64,
+};
+
 impl Quantum {
     /// The visit of the program itself, when it rings the doorbell: enough for messages that are
     /// not worth a context switch.
     pub(crate) const fn doorbell() -> Self {
-        Self {
-            bytes: 128 << 10,
-            requests: 64,
-        }
+        WORTHWHILE
     }
 
     /// The visit of the workqueue.
     pub(crate) const fn work() -> Self {
-        Self {
-            bytes: 1 << 20,
-            requests: 256,
-        }
+        WORK
     }
 
     /// A visit that only passes a boundary, at which something has to be cut.
@@ -42,6 +48,12 @@ impl Quantum {
     /// Whether the visit is over.
     pub(crate) fn is_used_up(&self) -> bool {
         self.bytes == 0 || self.requests == 0
+    }
+
+    /// Whether a visit of the workqueue that has this left was worth a context switch.
+    pub(crate) fn was_worthwhile(&self) -> bool {
+        self.bytes <= WORK.bytes - WORTHWHILE.bytes
+            || self.requests <= WORK.requests - WORTHWHILE.requests
     }
 
     /// Counts a request that was looked at.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether somebody is at a ring who sees by himself what is put there.
+//! Whether somebody sees by himself what is put in a ring, or is going to.
 //!
 //! A doorbell that finds its ring attended has nothing to do. That must not lose a request: the
 //! doorbell puts it in the ring and then looks at the flag, who leaves takes the flag down and then
 //! looks at the ring, each with a full barrier in between. So at least one of them sees what the
-//! other has done. Pure; the host tests explore this very source exhaustively.
+//! other has done. Between two visits the flag stays up. Pure; the host tests explore this very
+//! source exhaustively.
 
 #![forbid(unsafe_code)]
 
@@ -15,13 +16,14 @@ use crate::teardown::sync::{
     Ordering, //
 };
 
-/// A flag at a ring; at first nobody is there. One at a time may attend; that is for the caller to
-/// see to.
+/// A flag at a ring; at first nobody is there. It is put up and taken down under a lock of the
+/// ring's that is for the caller to see to; looking at it needs none.
 #[derive(Default)]
 pub struct Attendance(AtomicBool);
 
 impl Attendance {
-    /// The caller is at the ring from here on, until [`Attendance::leave`]. Any context.
+    /// The caller is at the ring, or has seen to it that somebody will be, until
+    /// [`Attendance::leave`]. Any context.
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -38,8 +40,13 @@ impl Attendance {
         left
     }
 
-    /// Whether somebody is there who will see what was put in the ring before this call. Any
-    /// context.
+    /// Nobody comes to the ring any more, though something may be there that nobody has seen. For
+    /// those who have it thrown away or completed in another way. Any context.
+    pub fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether somebody will see what was put in the ring before this call. Any context.
     pub fn is_attended(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed)

@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     abstractions::{
+        processor::Processor,
         rdma::{
             Mapping,
             QpAttr,
@@ -92,6 +93,9 @@ const FLUSH_POLL_MS: (u32, u32) = (20, 1000);
 /// The task of a queue pair that sleeps off short waits.
 const NAP: u64 = 1;
 
+/// The task of a queue pair that attends to a stream.
+const ATTEND: u64 = 2;
+
 /// Waits below this are slept off, to the microsecond; a receiver that is not ready may ask for as
 /// little as ten.
 const SHORT_WAIT: Delta = Delta::from_millis(10);
@@ -134,6 +138,7 @@ pub(crate) struct Qp {
     cuts: Cuts,
     task: Task<Qp>,
     nap: Task<Qp, NAP>,
+    attend: Task<Qp, ATTEND>,
     #[pin]
     pub(crate) control: Turn,
     #[pin]
@@ -175,6 +180,7 @@ impl Qp {
         let gate = Gate::new(Signal::new()?);
         let task = Task::new()?;
         let nap = Task::new()?;
+        let attend = Task::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 device: parts.device,
@@ -195,6 +201,7 @@ impl Qp {
                 cuts: Cuts::new(),
                 task,
                 nap,
+                attend,
                 control <- Turn::new(),
                 attrs <- new_spinlock!(QpAttr::default(), "Qp::attrs"),
                 requester <- new_mutex!(parts.requester, "Qp::requester"),
@@ -343,9 +350,15 @@ impl Qp {
         }
     }
 
-    /// Up to where the consumer has taken completions of send requests; for comparing only.
-    pub(super) fn taken(&self) -> u32 {
-        self.send_cq.taken()
+    /// To be called at a doorbell with which `posted` requests wait; returns a processor to attend to
+    /// them, if there is one.
+    pub(super) fn look_out(&self, posted: u32) -> Option<Processor> {
+        self.send_cq.look_out(posted)
+    }
+
+    /// Whether it was of use that a processor attended to the send queue.
+    pub(super) fn learn(&self, of_use: bool) {
+        self.send_cq.learn(of_use);
     }
 
     /// Says whether this queue pair waits for its turn.
@@ -367,6 +380,7 @@ impl Qp {
     pub(crate) fn stop_visits(&self) {
         // In the reset state, a visit has nothing to wait for; but one that began before may have
         // asked for a nap, and a nap ends with a visit.
+        self.attend.cancel();
         self.task.cancel();
         self.nap.cancel();
         self.task.cancel();
@@ -419,7 +433,6 @@ impl Qp {
             return Ok(());
         }
         match self.requester.try_lock() {
-            Some(requester) if requester.is_visit_due() => (),
             Some(mut requester) => {
                 let next = requester.answer(self, &mut Quantum::doorbell());
                 self.visit_over(requester, next);
@@ -436,34 +449,43 @@ impl Qp {
     /// takes the lock once the state is RESET, finds what has been queued before and stops it, and
     /// nothing is queued after.
     fn visit_over(self: &Arc<Self>, requester: MutexGuard<'_, Requester>, next: Next) {
-        let flushes = match self.state() {
-            QpState::Reset => false,
-            QpState::Err => {
+        let state = self.state();
+        match (state, next) {
+            (QpState::Reset, _) => (),
+            (QpState::Err, _) => {
+                self.attendance.end();
                 self.kick(self.flush_poll_ms.load(Ordering::Relaxed));
-                true
             }
+            (_, Next::Idle) => (),
             _ => {
-                match next {
-                    Next::Idle => (),
-                    Next::Attend => self.kick(0),
-                    Next::Again => {
-                        self.set_waiting(true);
-                        self.kick(0);
-                    }
-                    // A workqueue counts in ticks; what is shorter than a few is slept off.
-                    Next::After(wait) if wait < SHORT_WAIT => {
-                        self.nap.queue(&self.device.naps, self, 0);
-                    }
-                    // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of
-                    // milliseconds.
-                    Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
-                }
-                false
+                self.attendance.begin();
+                self.call(next);
             }
-        };
+        }
         drop(requester);
-        if flushes {
+        if state == QpState::Err {
             self.flush();
+        }
+    }
+
+    /// Has somebody make the visit that is to follow.
+    fn call(self: &Arc<Self>, next: Next) {
+        match next {
+            Next::Idle => (),
+            Next::Attend(cpu) => {
+                self.set_waiting(true);
+                self.attend.queue_on(&self.device.attendants, self, cpu);
+            }
+            Next::Again => {
+                self.set_waiting(true);
+                self.kick(0);
+            }
+            // A workqueue counts in ticks; what is shorter than a few is slept off.
+            Next::After(wait) if wait < SHORT_WAIT => {
+                self.nap.queue(&self.device.naps, self, 0);
+            }
+            // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of milliseconds.
+            Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
         }
     }
 
@@ -493,13 +515,26 @@ impl Qp {
     /// Throws away all that is posted and whatever the sides remember of the connection (contract
     /// section 4, row "RESET"). May sleep.
     pub(crate) fn discard(&self) {
-        let mut discarded = self.requester.lock().reset();
+        let mut requester = self.requester.lock();
+        // A visit that was due has been stopped.
+        self.attendance.end();
+        let mut discarded = requester.reset();
+        drop(requester);
         discarded += self.responder.lock().ring.discard();
         self.device.counters.wrs_discarded.add(discarded.into());
     }
 }
 
 impl Run for Qp {
+    fn run(self: Arc<Self>) {
+        self.set_waiting(false);
+        let mut requester = self.requester.lock();
+        let next = requester.visit(&self, &mut Quantum::work());
+        self.visit_over(requester, next);
+    }
+}
+
+impl Run<ATTEND> for Qp {
     fn run(self: Arc<Self>) {
         self.set_waiting(false);
         let mut requester = self.requester.lock();

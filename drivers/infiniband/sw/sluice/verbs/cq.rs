@@ -5,20 +5,24 @@
 #![forbid(unsafe_code)]
 
 use super::Device;
-use crate::abstractions::{
-    rdma::{
-        Arm,
-        CqEvents,
-        CqInit,
-        Details,
-        Mapping,
-        UserCall, //
+use crate::{
+    abstractions::{
+        processor::Processor,
+        rdma::{
+            Arm,
+            CqEvents,
+            CqInit,
+            Details,
+            Mapping,
+            UserCall, //
+        },
+        ring::{
+            Completion,
+            CompletionRing,
+            RingPlace, //
+        },
     },
-    ring::{
-        Completion,
-        CompletionRing,
-        RingPlace, //
-    },
+    transport::lookout::Lookout,
 };
 use kernel::{
     new_mutex,
@@ -34,6 +38,10 @@ use kernel::{
 /// The largest number of entries that can be asked for. Resizing copies them under a spinlock.
 pub(crate) const MAX_CQE: u32 = (1 << 17) - 1;
 
+/// So many requests posted without the consumer having taken a completion in between are a stream:
+/// it does not wait for each request, but for the device to be free for more.
+const STREAM: u32 = 8;
+
 /// A completion does not fit in the queue, or an earlier one did not.
 #[derive(Debug)]
 pub(crate) struct Overrun;
@@ -44,6 +52,11 @@ struct State {
     armed: Option<Arm>,
     /// Set for good when a completion was lost.
     overrun: bool,
+    /// Up to where the program had taken completions at the last doorbell.
+    taken: u32,
+    /// Requests posted since it has taken one.
+    streak: u32,
+    lookout: Lookout,
 }
 
 /// A completion queue.
@@ -77,6 +90,9 @@ impl Cq {
                         ring,
                         armed: None,
                         overrun: false,
+                        taken: 0,
+                        streak: 0,
+                        lookout: Lookout::default(),
                     },
                     "Cq::state"
                 ),
@@ -130,9 +146,26 @@ impl Cq {
         state.ring.pending() != 0
     }
 
-    /// Up to where the program has taken completions; for comparing only.
-    pub(crate) fn taken(&self) -> u32 {
-        self.state.lock().ring.taken()
+    /// To be called at a doorbell with which `posted` requests wait that complete here; returns a
+    /// processor to attend to them, if they are part of a stream and there is one. Any context.
+    pub(crate) fn look_out(&self, posted: u32) -> Option<Processor> {
+        let mut state = self.state.lock();
+        let taken = state.ring.taken();
+        if taken == state.taken {
+            state.streak = state.streak.saturating_add(posted);
+        } else {
+            state.taken = taken;
+            state.streak = posted;
+        }
+        if state.streak < STREAM {
+            return None;
+        }
+        state.lookout.find()
+    }
+
+    /// Whether it was of use that a processor attended to a stream. Any context.
+    pub(crate) fn learn(&self, of_use: bool) {
+        self.state.lock().lookout.learn(of_use);
     }
 
     /// Appends a completion and raises the event if the queue is armed for it. `solicited` tells

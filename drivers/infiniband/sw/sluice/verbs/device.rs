@@ -80,7 +80,9 @@ pub(crate) struct Device {
     /// Where the queue pairs have their work done: one item for each processor at a time, so that
     /// it is the order of the queue that decides who is next, and not the scheduler.
     pub(crate) workqueue: WorkQueue,
-    /// How many queue pairs wait for their turn on it.
+    /// Where processors that have nothing else to do attend to streams.
+    pub(crate) attendants: WorkQueue,
+    /// How many queue pairs wait for their turn on either.
     pub(crate) waiting: AtomicU32,
     /// Where the queue pairs sleep off short waits.
     pub(crate) naps: WorkQueue,
@@ -115,6 +117,7 @@ impl Device {
                 holds,
                 waits,
                 workqueue: WorkQueue::new(c"sluice", nr_cpu_ids())?,
+                attendants: WorkQueue::per_processor(c"sluice_attendants")?,
                 waiting: AtomicU32::new(0),
                 naps: WorkQueue::new(c"sluice_naps", 0)?,
                 policies: Defaults::policies(),

@@ -7,7 +7,8 @@
 use super::{
     request::{
         send_completion,
-        Status, //
+        Status,
+        Ticket, //
     },
     requester::{
         Next,
@@ -20,12 +21,9 @@ use super::{
         Refusal, //
     },
 };
-use crate::{
-    abstractions::ring::SendWqe,
-    transport::{
-        pass::Pass,
-        qp::Qp, //
-    },
+use crate::transport::{
+    pass::Pass,
+    qp::Qp, //
 };
 use kernel::{
     sync::Arc,
@@ -63,14 +61,14 @@ impl From<Refusal> for Outcome {
 }
 
 impl Requester {
-    /// Concludes an attempt at the oldest request, `wqe`.
-    pub(super) fn settle(&mut self, qp: &Arc<Qp>, wqe: &SendWqe, outcome: Outcome) -> Step {
+    /// Concludes an attempt at the oldest request, whose `ticket` this is.
+    pub(super) fn settle(&mut self, qp: &Arc<Qp>, ticket: Ticket, outcome: Outcome) -> Step {
         let status = match outcome {
             Outcome::Done { bytes, signaled } => {
                 self.forget_retries();
                 self.ring.retire();
                 if signaled {
-                    qp.complete_send(&send_completion(wqe, qp.qpn(), Status::Success, bytes));
+                    qp.complete_send(&send_completion(ticket, qp.qpn(), Status::Success, bytes));
                 }
                 return Step::Continue;
             }
@@ -91,11 +89,11 @@ impl Requester {
                 }
             }
         };
-        self.fail(qp, wqe, status)
+        self.fail(qp, ticket, status)
     }
 
     /// Ends the oldest request in error, and this life of the queue pair with it.
-    fn fail(&mut self, qp: &Arc<Qp>, wqe: &SendWqe, status: Status) -> Step {
+    fn fail(&mut self, qp: &Arc<Qp>, ticket: Ticket, status: Status) -> Step {
         let counters = &qp.device().counters;
         match status {
             Status::RetryExceeded => counters.retries_exceeded.add(1),
@@ -105,7 +103,7 @@ impl Requester {
         // A failure may be found before the transfer starts, with no pass in hand.
         let pass = Pass::ask(qp);
         self.ring.retire();
-        qp.complete_send(&send_completion(wqe, qp.qpn(), status, 0));
+        qp.complete_send(&send_completion(ticket, qp.qpn(), status, 0));
         qp.fail(None);
         drop(pass);
         Step::Stop(Next::Idle)
@@ -153,7 +151,12 @@ impl Requester {
                 return done;
             };
             self.ring.retire();
-            qp.complete_send(&send_completion(&wqe, qp.qpn(), Status::Flushed, 0));
+            qp.complete_send(&send_completion(
+                (&wqe).into(),
+                qp.qpn(),
+                Status::Flushed,
+                0,
+            ));
         }
         pending
     }

@@ -153,10 +153,27 @@ impl Request {
     }
 }
 
-/// The completion of a send work request that was fetched but may not make sense.
-pub(crate) fn send_completion(wqe: &SendWqe, qpn: u32, status: Status, bytes: u32) -> Completion {
+/// What the consumer recognises a send work request by, also one that does not make sense.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) wr_id: u64,
+    /// `enum ib_wr_opcode`.
+    opcode: u32,
+}
+
+impl From<&SendWqe> for Ticket {
+    fn from(wqe: &SendWqe) -> Self {
+        Self {
+            wr_id: wqe.wr_id,
+            opcode: wqe.opcode,
+        }
+    }
+}
+
+/// The completion of a send work request.
+pub(crate) fn send_completion(ticket: Ticket, qpn: u32, status: Status, bytes: u32) -> Completion {
     // `enum ib_uverbs_wc_opcode`.
-    let opcode = match wqe.opcode {
+    let opcode = match ticket.opcode {
         0 | 1 => 1,
         4 => 2,
         5 => 3,
@@ -164,7 +181,7 @@ pub(crate) fn send_completion(wqe: &SendWqe, qpn: u32, status: Status, bytes: u3
         _ => 0,
     };
     Completion {
-        wr_id: wqe.wr_id,
+        wr_id: ticket.wr_id,
         // CAST: the discriminants are the verbs numbers.
         status: status as u32,
         opcode,

@@ -13,7 +13,8 @@ use super::{
         Limits,
         Op,
         Request,
-        Status, //
+        Status,
+        Ticket, //
     },
     responder::{
         Arrival,
@@ -25,7 +26,8 @@ use super::{
 };
 use crate::{
     abstractions::{
-        process,
+        processor,
+        processor::Processor,
         rdma::{
             Access,
             AccessFlags,
@@ -76,13 +78,6 @@ const MAX_MESSAGE: usize = 1 << 31;
 /// be held up by it for long that nobody hastens.
 const HOLD_POLL: Delta = Delta::from_millis(20);
 
-/// So many doorbells without the consumer having taken a completion in between are a stream: it does
-/// not wait for each request, but for the device to be free for more.
-const STREAM: u32 = 8;
-
-/// After how many useless attempts to attend to a stream they do not become rarer any more.
-const MAX_RELUCTANCE: u32 = 8;
-
 /// How long the workqueue waits for a stream to go on before it leaves it to its doorbells again;
 /// a multiple of what a program needs to post one more.
 const LINGER: Delta = Delta::from_micros(20);
@@ -92,8 +87,8 @@ const LINGER: Delta = Delta::from_micros(20);
 pub(crate) enum Next {
     /// Nothing, until something is posted.
     Idle,
-    /// More is about to be posted: the workqueue is to [attend](Requester::attend).
-    Attend,
+    /// More is about to be posted, and this processor is to [attend](Requester::attend).
+    Attend(Processor),
     /// Another visit, after those of other queue pairs.
     Again,
     /// Another visit after this time.
@@ -136,7 +131,7 @@ pub(super) struct Wait {
 
 /// The oldest request, while its bytes move.
 struct Active {
-    wqe: SendWqe,
+    ticket: Ticket,
     request: Request,
     recv: Option<RecvWqe>,
     length: usize,
@@ -163,16 +158,6 @@ pub(crate) struct Requester {
     peer_is_silent: bool,
     lists: KBox<Lists>,
     active: Option<Active>,
-    /// Whether the workqueue is going to visit anyway.
-    visit_due: bool,
-    /// Up to where the consumer had taken completions at the last doorbell.
-    taken: u32,
-    /// Doorbells since it has taken one, or since the workqueue was asked to attend.
-    streak: u32,
-    /// Whether what is posted is a stream.
-    streams: bool,
-    /// How often in a row there was no use in attending, for want of a free processor.
-    reluctance: u32,
     pub(super) wait: Option<Wait>,
     pub(super) retries_used: u8,
     pub(super) rnr_retries_used: u8,
@@ -197,11 +182,6 @@ impl Requester {
                 GFP_KERNEL,
             )?,
             active: None,
-            visit_due: false,
-            taken: 0,
-            streak: 0,
-            streams: false,
-            reluctance: 0,
             wait: None,
             retries_used: 0,
             rnr_retries_used: 0,
@@ -211,9 +191,6 @@ impl Requester {
     /// Forgets the connection and all that is posted; returns how many requests that were.
     pub(crate) fn reset(&mut self) -> u32 {
         self.drop_active();
-        self.visit_due = false;
-        self.streak = 0;
-        self.streams = false;
         self.peer = None;
         self.wait = None;
         self.tell_drained = false;
@@ -234,56 +211,47 @@ impl Requester {
         self.active.is_some()
     }
 
-    /// Whether the workqueue is going to visit anyway. A doorbell then has nothing to do; if it
-    /// did, it would take more than the queue pair's share.
-    pub(crate) fn is_visit_due(&self) -> bool {
-        self.visit_due
-    }
-
-    /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
+    /// The visit of the workqueue: works until there is nothing to do, or the quantum is used up. May
+    /// sleep for a lock. What is posted meanwhile needs no doorbell.
     ///
     /// The caller sees to what is to follow.
-    pub(crate) fn run(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
-        let next = self.work(qp, quantum);
-        self.visit_due = !matches!(next, Next::Idle);
-        next
+    pub(crate) fn visit(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+        qp.attendance.begin();
+        loop {
+            let next = self.run(qp, quantum);
+            if !matches!(next, Next::Idle) || qp.attendance.leave(|| self.has_work(qp)) {
+                return next;
+            }
+        }
     }
 
-    /// The visit of the workqueue: as [`Self::run`], and stays with a stream for as long as it goes
-    /// on, nobody else waits, and the quantum lasts. What is posted meanwhile needs no doorbell.
+    /// The visit of an attendant: as [`Self::visit`], and stays with the stream for as long as it
+    /// goes on, nobody else waits, and the quantum lasts.
     pub(crate) fn attend(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
         qp.attendance.begin();
-        let mut of_use = false;
-        let next = loop {
-            let next = match self.run(qp, quantum) {
-                // Messages without bytes come to no boundary, so they do not notice.
-                Next::Idle if self.streams && quantum.is_used_up() => {
-                    self.visit_due = true;
-                    Next::Again
-                }
-                next => next,
-            };
-            let stays = matches!(next, Next::Idle) && self.linger(qp);
-            of_use |= stays;
-            // What is to follow other than nothing looks at the ring, too.
-            let find_more = || matches!(next, Next::Idle) && self.has_work(qp);
-            if !stays && qp.attendance.leave(find_more) {
-                break next;
+        let mut goes_on = false;
+        loop {
+            let next = self.run(qp, quantum);
+            let is_over = quantum.is_used_up();
+            if !is_over && matches!(next, Next::Idle) && self.linger(qp) {
+                goes_on = true;
+                continue;
             }
-        };
-        self.reluctance = match of_use || !self.streams {
-            true => 0,
-            false => MAX_RELUCTANCE.min(self.reluctance + 1),
-        };
-        next
+            let of_use = (goes_on || quantum.was_worthwhile()) && processor::is_alone();
+            let stays = of_use && is_over && matches!(next, Next::Idle | Next::Again);
+            if stays || !matches!(next, Next::Idle) || qp.attendance.leave(|| self.has_work(qp)) {
+                qp.learn(of_use);
+                return match stays {
+                    true => Next::Attend(Processor::current()),
+                    false => next,
+                };
+            }
+        }
     }
 
     /// Waits for a stream to go on; returns whether it does. Busily, as it is a matter of a
     /// microsecond.
     fn linger(&mut self, qp: &Qp) -> bool {
-        if !self.streams {
-            return false;
-        }
         let start = Instant::<Monotonic>::now();
         loop {
             if self.has_work(qp) {
@@ -293,7 +261,7 @@ impl Requester {
                 && self.wait.is_none()
                 && !qp.gate().is_closed()
                 && qp.device().waiting.load(Ordering::Relaxed) == 0
-                && process::is_alone()
+                && processor::is_alone()
                 && start.elapsed() < LINGER;
             if !goes_on {
                 return false;
@@ -307,28 +275,19 @@ impl Requester {
         self.rest(qp).is_none() && !qp.gate().is_closed()
     }
 
-    /// The visit of a doorbell: as [`Self::run`], and has the workqueue attend to what is a stream,
-    /// so that the program has but to post.
+    /// The visit of a doorbell: as [`Self::run`], unless what is posted is a stream and there is
+    /// another processor to attend to it, so that the program has but to post.
     pub(crate) fn answer(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
-        let taken = qp.taken();
-        if taken == self.taken {
-            self.streak = self.streak.saturating_add(1);
-        } else {
-            self.taken = taken;
-            self.streak = 0;
-            self.streams = false;
-        }
-        match self.run(qp, quantum) {
-            Next::Idle if self.streak >= STREAM << self.reluctance => {
-                self.streak = 0;
-                self.streams = true;
-                Next::Attend
-            }
-            next => next,
+        match qp.look_out(self.ring.pending()) {
+            Some(processor) => Next::Attend(processor),
+            None => self.run(qp, quantum),
         }
     }
 
-    fn work(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
+    /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
+    ///
+    /// The caller sees to what is to follow.
+    pub(crate) fn run(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
         if self.active.is_none() {
             if let Some(next) = self.rest(qp) {
                 return next;
@@ -429,9 +388,10 @@ impl Requester {
                 let Some(wqe) = self.ring.peek() else {
                     return Step::Stop(Next::Idle);
                 };
+                let ticket = Ticket::from(&wqe);
                 quantum.use_request();
                 if let Some(status) = self.wait.take().and_then(|wait| wait.give_up) {
-                    return self.settle(qp, &wqe, Outcome::Failed(status));
+                    return self.settle(qp, ticket, Outcome::Failed(status));
                 }
                 let peer = other
                     .as_mut()
@@ -440,7 +400,7 @@ impl Requester {
                     Ok(active) => active,
                     Err(outcome) => {
                         self.drop_active();
-                        return self.settle(qp, &wqe, outcome);
+                        return self.settle(qp, ticket, outcome);
                     }
                 }
             }
@@ -491,6 +451,7 @@ impl Requester {
         if qp.state() != QpState::Rts {
             return Err(Outcome::Torn);
         }
+        let ticket = Ticket::from(wqe);
         let request = Request::new(wqe, &self.limits)?;
         let length = self.gather(qp, &request).map_err(|status| {
             // What has not started is for the teardown of the queue pair to end, if there is one.
@@ -524,12 +485,12 @@ impl Requester {
         let burst = qp.device().policies.burst_bytes();
         trace::transfer_start(
             &qp.device().handle,
-            self.names(qp, wqe),
+            self.names(qp, ticket),
             request.op.into(),
             length,
         );
         Ok(Active {
-            wqe: *wqe,
+            ticket,
             request,
             recv,
             length,
@@ -538,11 +499,11 @@ impl Requester {
     }
 
     /// By what a request is recognised in a trace.
-    fn names(&self, qp: &Qp, wqe: &SendWqe) -> trace::Names {
+    fn names(&self, qp: &Qp, ticket: Ticket) -> trace::Names {
         trace::Names {
             qpn: qp.qpn(),
             peer: self.terms.dest_qpn,
-            wr_id: wqe.wr_id,
+            wr_id: ticket.wr_id,
         }
     }
 
@@ -616,7 +577,7 @@ impl Requester {
         remote.clear();
         trace::transfer_end(
             &qp.device().handle,
-            self.names(qp, &active.wqe),
+            self.names(qp, active.ticket),
             end.into(),
             active.transfer.position().1,
             active.length,
@@ -626,7 +587,7 @@ impl Requester {
         }
         // An active transfer holds a pass of the peer, which therefore exists and is remembered.
         let Some((peer, responder)) = other else {
-            return self.settle(qp, &active.wqe, Outcome::Refused(Refusal::Silence));
+            return self.settle(qp, active.ticket, Outcome::Refused(Refusal::Silence));
         };
         let outcome = match end {
             Ok(()) => {
@@ -651,7 +612,7 @@ impl Requester {
         };
         // The passes in `active` outlive the completions, which the caller sees to: a teardown of
         // either queue pair returns only after these are in their queues.
-        self.settle(qp, &active.wqe, outcome)
+        self.settle(qp, active.ticket, outcome)
     }
 
     fn drop_active(&mut self) {
