@@ -4,7 +4,13 @@
 
 use crate::bindings;
 use core::ptr;
-use kernel::cpu::CpuId;
+use kernel::{
+    cpu::{
+        nr_cpu_ids,
+        CpuId, //
+    },
+    sync::rcu, //
+};
 
 /// A processor that was online at some time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,11 +22,21 @@ impl Processor {
         Self(CpuId::current().as_u32())
     }
 
-    /// The next one of those that are online and do the kernel's housekeeping, after the last one the
-    /// first again; this one if there is no other. Any context.
+    /// The next one of those that are online and open to the work of others, which excludes
+    /// `isolcpus=` and `nohz_full=`; after the last one the first again, this one if there is no
+    /// other. Any context.
     pub(crate) fn next(self) -> Self {
-        // SAFETY: looks at masks of processors, which may change meanwhile.
-        Self(unsafe { bindings::sluice_next_cpu(self.0) })
+        let _rcu = rcu::read_lock();
+        let mut number = self.0;
+        for _ in 0..nr_cpu_ids() {
+            // SAFETY: looks at a mask of processors, which may change meanwhile.
+            number = unsafe { bindings::sluice_next_online_cpu(number) };
+            // SAFETY: as above; those who change the mask wait for readers under RCU.
+            if number == self.0 || unsafe { bindings::sluice_cpu_keeps_house(number) } {
+                return Self(number);
+            }
+        }
+        self
     }
 
     /// How long it has been idle since boot, in microseconds; at the worst as of its last tick. Any

@@ -85,14 +85,15 @@ bool sluice_is_alone(void)
 	return single_task_running() && !need_resched();
 }
 
-unsigned int sluice_next_cpu(unsigned int cpu)
+unsigned int sluice_next_online_cpu(unsigned int cpu)
 {
-	const struct cpumask *keepers = housekeeping_cpumask(HK_TYPE_DOMAIN);
-	unsigned int next = cpumask_next_and(cpu, cpu_online_mask, keepers);
+	return cpumask_next_wrap(cpu, cpu_online_mask);
+}
 
-	if (next >= nr_cpu_ids)
-		next = cpumask_first_and(cpu_online_mask, keepers);
-	return next < nr_cpu_ids ? next : cpu;
+bool sluice_cpu_keeps_house(unsigned int cpu)
+{
+	return housekeeping_test_cpu(cpu, HK_TYPE_DOMAIN) &&
+	       housekeeping_test_cpu(cpu, HK_TYPE_KERNEL_NOISE);
 }
 
 void sluice_spin_lock_bh(spinlock_t *lock)

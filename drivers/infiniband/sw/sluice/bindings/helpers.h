@@ -30,7 +30,8 @@ struct net_device *sluice_notifier_netdev(void *info);
 
 bool sluice_current_is_exiting(void);
 bool sluice_is_alone(void);
-unsigned int sluice_next_cpu(unsigned int cpu);
+unsigned int sluice_next_online_cpu(unsigned int cpu);
+bool sluice_cpu_keeps_house(unsigned int cpu);
 
 void sluice_spin_lock_bh(spinlock_t *lock);
 void sluice_spin_unlock_bh(spinlock_t *lock);

@@ -9,12 +9,16 @@
 
 use crate::abstractions::processor::Processor;
 use kernel::time::{
+    Delta,
     Instant,
     Monotonic, //
 };
 
 /// Doorbells from one look at a processor to the next, at the least.
 const LOOK: u32 = 8;
+
+/// For how long a processor that was found is taken for idle without another look.
+const FRESH: Delta = Delta::from_millis(10);
 
 /// After how many looks or calls that were of no use these do not become rarer any more, each time
 /// four times.
@@ -49,8 +53,8 @@ impl Watch {
 /// Looks out for a processor to attend to the streams of one consumer.
 #[derive(Default)]
 pub(crate) struct Lookout {
-    /// The one that was found, for as long as it is of use.
-    found: Option<Processor>,
+    /// The one that was found, and when it was or was of use last.
+    found: Option<(Processor, Instant<Monotonic>)>,
     watch: Option<Watch>,
     /// Doorbells until the next look.
     patience: u32,
@@ -62,9 +66,9 @@ impl Lookout {
     /// does this already, if one is known. Any context.
     pub(crate) fn find(&mut self) -> Option<Processor> {
         let here = Processor::current();
-        if let Some(found) = self.found {
-            if found != here {
-                return Some(found);
+        if let Some((processor, since)) = self.found {
+            if processor != here && since.elapsed() < FRESH {
+                return Some(processor);
             }
             self.found = None;
         }
@@ -75,8 +79,8 @@ impl Lookout {
         let next = match self.watch.take() {
             Some(watch) if watch.processor == here => here.next(),
             Some(watch) if watch.is_idle() => {
-                self.found = Some(watch.processor);
-                return self.found;
+                self.found = Some((watch.processor, Instant::now()));
+                return Some(watch.processor);
             }
             Some(watch) => {
                 self.grow_reluctant();
@@ -90,9 +94,11 @@ impl Lookout {
         None
     }
 
-    /// Whether the processor that was found last was of use. Any context.
+    /// To be called on a processor that has attended to a stream: whether that was of use. Any
+    /// context.
     pub(crate) fn learn(&mut self, of_use: bool) {
         if of_use {
+            self.found = Some((Processor::current(), Instant::now()));
             self.reluctance = 0;
         } else {
             self.found = None;

@@ -127,8 +127,10 @@ pub(crate) struct Qp {
     state: AtomicU32,
     ending: AtomicU32,
     established: AtomicBool,
-    /// Whether the workqueue is at the send ring.
+    /// Whether the workqueue is at the send ring, or is going to be.
     pub(super) attendance: Attendance,
+    /// How many wait for the lock of the sending side to cut a message.
+    hastened: AtomicU32,
     /// Whether this queue pair is counted in the device's `waiting`.
     waiting: AtomicBool,
     /// See [`FLUSH_POLL_MS`].
@@ -195,6 +197,7 @@ impl Qp {
                 ending: AtomicU32::new(Ending::None as u32),
                 established: AtomicBool::new(false),
                 attendance: Attendance::default(),
+                hastened: AtomicU32::new(0),
                 waiting: AtomicBool::new(false),
                 flush_poll_ms: AtomicU32::new(FLUSH_POLL_MS.0),
                 gate,
@@ -328,7 +331,9 @@ impl Qp {
     /// For those who hold a lease on the queue pair's entry in the table: its destruction waits for
     /// them, and so finds the visit that may follow.
     pub(crate) fn hasten(self: &Arc<Self>) {
+        self.hastened.fetch_add(1, Ordering::Relaxed);
         let requester = self.requester.lock();
+        self.hastened.fetch_sub(1, Ordering::Relaxed);
         self.cut(requester);
     }
 
@@ -359,6 +364,13 @@ impl Qp {
     /// Whether it was of use that a processor attended to the send queue.
     pub(super) fn learn(&self, of_use: bool) {
         self.send_cq.learn(of_use);
+    }
+
+    /// Whether somebody waits for what a visit holds that has nothing to do: another queue pair for
+    /// the processor, or a teardown for the lock.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.device.waiting.load(Ordering::Relaxed) != 0
+            || self.hastened.load(Ordering::Relaxed) != 0
     }
 
     /// Says whether this queue pair waits for its turn.
@@ -454,6 +466,7 @@ impl Qp {
             (QpState::Reset, _) => (),
             (QpState::Err, _) => {
                 self.attendance.end();
+                self.set_waiting(false);
                 self.kick(self.flush_poll_ms.load(Ordering::Relaxed));
             }
             (_, Next::Idle) => (),
@@ -480,12 +493,18 @@ impl Qp {
                 self.set_waiting(true);
                 self.kick(0);
             }
-            // A workqueue counts in ticks; what is shorter than a few is slept off.
-            Next::After(wait) if wait < SHORT_WAIT => {
-                self.nap.queue(&self.device.naps, self, 0);
+            Next::After(wait) => {
+                // A visit that was due is put off.
+                self.set_waiting(false);
+                // A workqueue counts in ticks; what is shorter than a few is slept off.
+                if wait < SHORT_WAIT {
+                    self.nap.queue(&self.device.naps, self, 0);
+                } else {
+                    // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of
+                    // milliseconds.
+                    self.kick(wait.as_millis_ceil() as u32);
+                }
             }
-            // CAST: the longest wait, that of acknowledge timeout 31, has 24 bits of milliseconds.
-            Next::After(wait) => self.kick(wait.as_millis_ceil() as u32),
         }
     }
 
@@ -516,7 +535,7 @@ impl Qp {
     /// section 4, row "RESET"). May sleep.
     pub(crate) fn discard(&self) {
         let mut requester = self.requester.lock();
-        // A visit that was due has been stopped.
+        // A visit that is still due finds nothing to do in the reset state.
         self.attendance.end();
         let mut discarded = requester.reset();
         drop(requester);

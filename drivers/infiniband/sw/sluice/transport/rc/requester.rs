@@ -59,7 +59,6 @@ use crate::{
         timers::AckTimeout, //
     },
 };
-use core::sync::atomic::Ordering;
 use kernel::{
     prelude::*,
     processor::cpu_relax,
@@ -78,7 +77,7 @@ const MAX_MESSAGE: usize = 1 << 31;
 /// be held up by it for long that nobody hastens.
 const HOLD_POLL: Delta = Delta::from_millis(20);
 
-/// How long the workqueue waits for a stream to go on before it leaves it to its doorbells again;
+/// How long an attendant waits for a stream to go on before it leaves it to its doorbells again;
 /// a multiple of what a program needs to post one more.
 const LINGER: Delta = Delta::from_micros(20);
 
@@ -222,6 +221,9 @@ impl Requester {
             if !matches!(next, Next::Idle) || qp.attendance.leave(|| self.has_work(qp)) {
                 return next;
             }
+            if quantum.is_used_up() {
+                return Next::Again;
+            }
         }
     }
 
@@ -233,19 +235,29 @@ impl Requester {
         loop {
             let next = self.run(qp, quantum);
             let is_over = quantum.is_used_up();
-            if !is_over && matches!(next, Next::Idle) && self.linger(qp) {
+            // Looking counts, or a program could have it look for ever.
+            if matches!(next, Next::Idle) && !is_over && self.linger(qp) {
+                quantum.use_request();
                 goes_on = true;
                 continue;
             }
             let of_use = (goes_on || quantum.was_worthwhile()) && processor::is_alone();
-            let stays = of_use && is_over && matches!(next, Next::Idle | Next::Again);
-            if stays || !matches!(next, Next::Idle) || qp.attendance.leave(|| self.has_work(qp)) {
+            let next = match next {
+                Next::Idle | Next::Again if is_over && of_use => Next::Attend(Processor::current()),
+                Next::Idle if qp.attendance.leave(|| self.has_work(qp)) => Next::Idle,
+                Next::Idle if is_over => Next::Again,
+                Next::Idle => {
+                    quantum.use_request();
+                    goes_on = true;
+                    continue;
+                }
+                next => next,
+            };
+            // To leave because somebody else waits says nothing about the stream.
+            if of_use || !qp.is_waited_for() {
                 qp.learn(of_use);
-                return match stays {
-                    true => Next::Attend(Processor::current()),
-                    false => next,
-                };
             }
+            return next;
         }
     }
 
@@ -260,7 +272,7 @@ impl Requester {
             let goes_on = qp.state() == QpState::Rts
                 && self.wait.is_none()
                 && !qp.gate().is_closed()
-                && qp.device().waiting.load(Ordering::Relaxed) == 0
+                && !qp.is_waited_for()
                 && processor::is_alone()
                 && start.elapsed() < LINGER;
             if !goes_on {
@@ -278,10 +290,12 @@ impl Requester {
     /// The visit of a doorbell: as [`Self::run`], unless what is posted is a stream and there is
     /// another processor to attend to it, so that the program has but to post.
     pub(crate) fn answer(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
-        match qp.look_out(self.ring.pending()) {
-            Some(processor) => Next::Attend(processor),
-            None => self.run(qp, quantum),
+        if self.has_work(qp) {
+            if let Some(processor) = qp.look_out(self.ring.pending()) {
+                return Next::Attend(processor);
+            }
         }
+        self.run(qp, quantum)
     }
 
     /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
