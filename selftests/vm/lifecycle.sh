@@ -95,8 +95,10 @@ test_rounds() {
 	done
 	after=$(kernel_memory)
 	say "kernel memory after a quarter and all of $rounds rounds: $before KiB, $after KiB"
-	# A page lost in each round would be seen; the allocators' own noise is less than this.
-	[ $((after - before)) -lt $((rounds * 3 + 1024)) ]
+	# A page lost in each round would be seen; the allocators' own noise is less than this. A kernel
+	# that watches itself keeps what was freed for a while and remembers each stack it has seen, and
+	# looks for lost memory in a way of its own (guest/check-leaks).
+	[ "$slow" -gt 1 ] || [ $((after - before)) -lt $((rounds * 3 + 1024)) ]
 }
 
 test_alias() {
