@@ -462,18 +462,14 @@ impl Qp {
     /// nothing is queued after.
     fn visit_over(self: &Arc<Self>, requester: MutexGuard<'_, Requester>, next: Next) {
         let state = self.state();
-        match (state, next) {
-            (QpState::Reset, _) => (),
-            (QpState::Err, _) => {
+        match state {
+            QpState::Reset => (),
+            QpState::Err => {
                 self.attendance.end();
                 self.set_waiting(false);
                 self.kick(self.flush_poll_ms.load(Ordering::Relaxed));
             }
-            (_, Next::Idle) => (),
-            _ => {
-                self.attendance.begin();
-                self.call(next);
-            }
+            _ => self.call(next),
         }
         drop(requester);
         if state == QpState::Err {
@@ -483,6 +479,9 @@ impl Qp {
 
     /// Has somebody make the visit that is to follow.
     fn call(self: &Arc<Self>, next: Next) {
+        if !matches!(next, Next::Idle) {
+            self.attendance.begin();
+        }
         match next {
             Next::Idle => (),
             Next::Attend(cpu) => {

@@ -290,23 +290,29 @@ impl Requester {
     /// The visit of a doorbell: as [`Self::run`], unless what is posted is a stream and there is
     /// another processor to attend to it, so that the program has but to post.
     pub(crate) fn answer(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
-        if self.has_work(qp) {
+        if let Some(next) = self.pause(qp) {
+            return next;
+        }
+        if !qp.gate().is_closed() {
             if let Some(processor) = qp.look_out(self.ring.pending()) {
                 return Next::Attend(processor);
             }
         }
-        self.run(qp, quantum)
+        self.work(qp, quantum)
     }
 
     /// Works until there is nothing to do, or the quantum is used up. May sleep for a lock.
     ///
     /// The caller sees to what is to follow.
     pub(crate) fn run(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
-        if self.active.is_none() {
-            if let Some(next) = self.rest(qp) {
-                return next;
-            }
+        match self.pause(qp) {
+            Some(next) => next,
+            None => self.work(qp, quantum),
         }
+    }
+
+    /// As [`Self::run`], with something to do.
+    fn work(&mut self, qp: &Arc<Qp>, quantum: &mut Quantum) -> Next {
         // Taken out for the visit, and remembered for the next one unless it fails to answer.
         let peer = self.peer.take().or_else(|| self.find_peer(qp));
         let next = self.serve(qp, peer.as_ref(), quantum);
@@ -324,14 +330,21 @@ impl Requester {
             if let Step::Stop(next) = self.step(qp, other, quantum) {
                 return next;
             }
-            if self.active.is_none() {
-                if let Some(next) = self.rest(qp) {
-                    return next;
-                }
+            if let Some(next) = self.pause(qp) {
+                return next;
             }
             if quantum.is_used_up() {
                 return Next::Again;
             }
+        }
+    }
+
+    /// Whether no message is on its way and there is no reason to start one, and what is to follow
+    /// then.
+    fn pause(&mut self, qp: &Qp) -> Option<Next> {
+        match self.active {
+            Some(_) => None,
+            None => self.rest(qp),
         }
     }
 
